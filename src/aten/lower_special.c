@@ -1,0 +1,616 @@
+/* Special functions: Bessel, error and gamma functions, orthogonal polynomials. Formulas and coefficients are those of
+ * Cephes, as in PyTorch's CPU kernels; both sides of a case distinction are computed and one is selected, so that each
+ * side is given arguments at which it is defined. */
+#include <math.h>
+
+#include "aten/aten_int.h"
+
+#define TABLE(name, ...) static const double name[] = {__VA_ARGS__};
+#include "aten/cephes.def"
+#define COUNT(table) ((uint32_t)(sizeof(table) / sizeof *(table)))
+
+/* ---- short names for arithmetic on values of one type -------------------------------------------- */
+
+static ir_value num(aten_lowering *c, ir_value like, double v) { return aten_like(c, like, v); }
+static ir_value add(aten_lowering *c, ir_value x, ir_value y) { return ir_add(c->b, x, y); }
+static ir_value sub(aten_lowering *c, ir_value x, ir_value y) { return ir_subtract(c->b, x, y); }
+static ir_value mul(aten_lowering *c, ir_value x, ir_value y) { return ir_multiply(c->b, x, y); }
+static ir_value over(aten_lowering *c, ir_value x, ir_value y) { return ir_divide(c->b, x, y); }
+static ir_value add_n(aten_lowering *c, ir_value x, double y) { return add(c, x, num(c, x, y)); }
+static ir_value mul_n(aten_lowering *c, ir_value x, double y) { return mul(c, x, num(c, x, y)); }
+static ir_value n_over(aten_lowering *c, double x, ir_value y) { return over(c, num(c, y, x), y); }
+static ir_value cmp_n(aten_lowering *c, ir_direction d, ir_value x, double y) {
+  return ir_compare(c->b, d, x, num(c, x, y));
+}
+static ir_value pick(aten_lowering *c, ir_value pred, ir_value x, ir_value y) { return ir_select(c->b, pred, x, y); }
+static ir_value pick_n(aten_lowering *c, ir_value pred, double x, ir_value y) {
+  return aten_select_number(c, pred, x, y);
+}
+static ir_value both(aten_lowering *c, ir_value x, ir_value y) { return ir_and_bits(c->b, x, y); }
+static ir_value either(aten_lowering *c, ir_value x, ir_value y) { return ir_or_bits(c->b, x, y); }
+static ir_value exp_of(aten_lowering *c, ir_value x) { return ir_exponential(c->b, x); }
+static ir_value log_of(aten_lowering *c, ir_value x) { return ir_log(c->b, x); }
+static ir_value root(aten_lowering *c, ir_value x) { return ir_sqrt(c->b, x); }
+static ir_value neg(aten_lowering *c, ir_value x) { return ir_negate(c->b, x); }
+
+#define POLY(x, table) aten_polynomial(c, x, COUNT(table), table)
+#define SERIES(x, table) chebyshev_series(c, x, COUNT(table), table)
+
+/* Clenshaw's sum of a Chebyshev series. */
+static ir_value chebyshev_series(aten_lowering *c, ir_value x, uint32_t count, const double *table) {
+  ir_value b0 = num(c, x, table[0]), b1 = num(c, x, 0), b2 = b1;
+  for (uint32_t i = 1; i < count; ++i) {
+    b2 = b1;
+    b1 = b0;
+    b0 = add_n(c, sub(c, mul(c, x, b1), b2), table[i]);
+  }
+  return mul_n(c, sub(c, b0, b2), 0.5);
+}
+
+/* SPECIAL(name) { body }: an operator of one floating operand x. */
+#define SPECIAL(name)                                                                                  \
+  static ir_value name##_of(aten_lowering *c, ir_value x);                                             \
+  static ir_value name##_point(aten_point *p) { return name##_of(p->c, aten_point_in(p, 0)); }         \
+  void lower_##name(aten_lowering *c) { aten_pointwise(c, ARG(0), ATEN_PROMOTE_FLOAT, name##_point); } \
+  static ir_value name##_of(aten_lowering *c, ir_value x)
+
+/* ---- modified Bessel functions ------------------------------------------------------------------- */
+
+/* exp(-|x|) I0(x); exp(-|x|) I1(|x|). */
+SPECIAL(i0e) {
+  ir_value size = ir_abs(c->b, x), small = cmp_n(c, IR_LE, size, 8);
+  ir_value large = pick_n(c, small, 8, size);
+  ir_value near = SERIES(add_n(c, mul_n(c, pick_n(c, cmp_n(c, IR_GT, size, 8), 8, size), 0.5), -2), I0_A);
+  ir_value far = over(c, SERIES(add_n(c, n_over(c, 32, large), -2), I0_B), root(c, large));
+  return pick(c, small, near, far);
+}
+
+static ir_value i1e_of_size(aten_lowering *c, ir_value size) {
+  ir_value small = cmp_n(c, IR_LE, size, 8), large = pick_n(c, small, 8, size);
+  ir_value inner = pick_n(c, cmp_n(c, IR_GT, size, 8), 8, size);
+  ir_value near = mul(c, SERIES(add_n(c, mul_n(c, inner, 0.5), -2), I1_A), inner);
+  ir_value far = over(c, SERIES(add_n(c, n_over(c, 32, large), -2), I1_B), root(c, large));
+  return pick(c, small, near, far);
+}
+static ir_value odd(aten_lowering *c, ir_value x, ir_value of_size) {
+  return pick(c, cmp_n(c, IR_LT, x, 0), neg(c, of_size), of_size);
+}
+SPECIAL(i1e) { return odd(c, x, i1e_of_size(c, ir_abs(c->b, x))); }
+SPECIAL(i0) { return mul(c, exp_of(c, ir_abs(c->b, x)), i0e_of(c, x)); }
+SPECIAL(i1) { return mul(c, exp_of(c, ir_abs(c->b, x)), i1e_of(c, x)); }
+
+/* exp(x) K0(x) and exp(x) K1(x) for x > 0; near 0 they follow from I0, I1 and a logarithm. */
+static ir_value scaled_k(aten_lowering *c, ir_value x, bool one) {
+  ir_value near = cmp_n(c, IR_LE, x, 2), inner = pick_n(c, cmp_n(c, IR_GT, x, 2), 2, x), outer = pick_n(c, near, 2, x);
+  ir_value square = add_n(c, mul(c, inner, inner), -2), logarithm = log_of(c, mul_n(c, inner, 0.5));
+  ir_value low, high = add_n(c, n_over(c, 8, outer), -2);
+  if (one) low = add(c, mul(c, logarithm, i1_of(c, inner)), over(c, SERIES(square, K1_A), inner));
+  else low = sub(c, SERIES(square, K0_A), mul(c, logarithm, i0_of(c, inner)));
+  high = over(c, one ? SERIES(high, K1_B) : SERIES(high, K0_B), root(c, outer));
+  ir_value r = pick(c, near, mul(c, low, exp_of(c, inner)), high);
+  r = pick_n(c, cmp_n(c, IR_LT, x, 0), NAN, r);
+  return pick_n(c, cmp_n(c, IR_EQ, x, 0), INFINITY, r);
+}
+SPECIAL(scaled_k0) { return scaled_k(c, x, false); }
+SPECIAL(scaled_k1) { return scaled_k(c, x, true); }
+static ir_value unscaled_k(aten_lowering *c, ir_value x, bool one) {
+  ir_value r = mul(c, scaled_k(c, x, one), exp_of(c, neg(c, x)));
+  return pick_n(c, cmp_n(c, IR_EQ, x, 0), INFINITY, r);
+}
+SPECIAL(modified_k0) { return unscaled_k(c, x, false); }
+SPECIAL(modified_k1) { return unscaled_k(c, x, true); }
+
+/* ---- Bessel functions ---------------------------------------------------------------------------- */
+
+/* sqrt(2/(pi x)) (P cos(x - phase) - Q sin(x - phase)), and for the second kind P sin + Q cos; x >= 5. */
+static ir_value far_bessel(aten_lowering *c, ir_value x, ir_value p, ir_value q, double phase, bool second) {
+  ir_builder *b = c->b;
+  ir_value turned = add_n(c, x, -phase), sine = ir_sine(b, turned), cosine = ir_cosine(b, turned);
+  q = mul(c, n_over(c, 5, x), q);
+  ir_value wave = second ? add(c, mul(c, p, sine), mul(c, q, cosine)) : sub(c, mul(c, p, cosine), mul(c, q, sine));
+  return over(c, mul_n(c, wave, 0.797884560802865355879892119868763737 /* sqrt(2/pi) */), root(c, x));
+}
+
+static ir_value far_0(aten_lowering *c, ir_value x, bool second) {
+  ir_value z = n_over(c, 25, mul(c, x, x));
+  return far_bessel(c, x, over(c, POLY(z, J0_PP), POLY(z, J0_PQ)), over(c, POLY(z, J0_QP), POLY(z, J0_QQ)), M_PI_4,
+                    second);
+}
+static ir_value far_1(aten_lowering *c, ir_value x, bool second) {
+  ir_value z = n_over(c, 25, mul(c, x, x));
+  return far_bessel(c, x, over(c, POLY(z, J1_PP), POLY(z, J1_PQ)), over(c, POLY(z, J1_QP), POLY(z, J1_QQ)), 3 * M_PI_4,
+                    second);
+}
+/* x kept within [0, 5] for the near formula, at 5 and above for the far one. */
+static ir_value near_argument(aten_lowering *c, ir_value x) { return pick_n(c, cmp_n(c, IR_GT, x, 5), 5, x); }
+static ir_value far_argument(aten_lowering *c, ir_value x) { return pick_n(c, cmp_n(c, IR_LE, x, 5), 5, x); }
+
+SPECIAL(bessel_j0) {
+  ir_value size = ir_abs(c->b, x), inner = near_argument(c, size), z = mul(c, inner, inner);
+  ir_value zeros = mul(c, add_n(c, z, -5.78318596294678452118), add_n(c, z, -30.4712623436620863991));
+  ir_value near = over(c, mul(c, zeros, POLY(z, J0_RP)), POLY(z, J0_RQ));
+  near = pick(c, cmp_n(c, IR_LT, inner, 1e-5), add_n(c, mul_n(c, z, -0.25), 1), near);
+  return pick(c, cmp_n(c, IR_LE, size, 5), near, far_0(c, far_argument(c, size), false));
+}
+
+SPECIAL(bessel_j1) {
+  ir_value size = ir_abs(c->b, x), inner = near_argument(c, size), z = mul(c, inner, inner);
+  ir_value zeros = mul(c, add_n(c, z, -14.6819706421238932572), add_n(c, z, -49.2184563216946036703));
+  ir_value near = mul(c, mul(c, over(c, POLY(z, J1_RP), POLY(z, J1_RQ)), inner), zeros);
+  return odd(c, x, pick(c, cmp_n(c, IR_LE, size, 5), near, far_1(c, far_argument(c, size), false)));
+}
+
+/* -inf at 0, NaN below. */
+static ir_value right_half(aten_lowering *c, ir_value x, ir_value r) {
+  return pick_n(c, cmp_n(c, IR_EQ, x, 0), -INFINITY, pick_n(c, cmp_n(c, IR_LT, x, 0), NAN, r));
+}
+
+SPECIAL(bessel_y0) {
+  ir_value inner = near_argument(c, x), z = mul(c, inner, inner);
+  ir_value part = mul_n(c, mul(c, log_of(c, inner), bessel_j0_of(c, inner)), M_2_PI);
+  ir_value near = add(c, over(c, POLY(z, Y0_YP), POLY(z, Y0_YQ)), part);
+  return right_half(c, x, pick(c, cmp_n(c, IR_LE, x, 5), near, far_0(c, far_argument(c, x), true)));
+}
+
+SPECIAL(bessel_y1) {
+  ir_value inner = near_argument(c, x), z = mul(c, inner, inner);
+  ir_value part = sub(c, mul(c, bessel_j1_of(c, inner), log_of(c, inner)), n_over(c, 1, inner));
+  ir_value near = add(c, mul(c, inner, over(c, POLY(z, Y1_YP), POLY(z, Y1_YQ))), mul_n(c, part, M_2_PI));
+  return right_half(c, x, pick(c, cmp_n(c, IR_LE, x, 5), near, far_1(c, far_argument(c, x), true)));
+}
+
+SPECIAL(spherical_bessel_j0) {
+  static const double taylor[] = {
+      1.0 / 6227020800.0, -1.0 / 39916800.0, 1.0 / 362880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0, 1};
+  ir_value near = cmp_n(c, IR_LT, ir_abs(c->b, x), 0.5), outer = pick_n(c, near, 1, x);
+  ir_value r = pick(c, near, POLY(mul(c, x, x), taylor), over(c, ir_sine(c->b, outer), outer));
+  return pick_n(c, aten_is_inf(c, x), 0, r);
+}
+
+/* Airy's Ai: asymptotic forms beyond +-2.09, between them the Taylor series, whose 24 terms there suffice for f64. */
+SPECIAL(airy_ai) {
+  ir_builder *b = c->b;
+  const double scale = 0.564189583547756286948 /* 1/sqrt(pi) */;
+  ir_value left = pick_n(c, cmp_n(c, IR_LT, x, -2.09), 0, x); /* placeholders where a form is not used */
+  ir_value far_left = neg(c, pick_n(c, cmp_n(c, IR_GE, x, -2.09), -3, x)), root_left = root(c, far_left);
+  ir_value phase = mul_n(c, mul(c, far_left, root_left), 2.0 / 3), z = n_over(c, 1, phase), zz = mul(c, z, z);
+  ir_value t = add_n(c, phase, M_PI_4);
+  ir_value waves = mul(c, ir_sine(b, t), add_n(c, over(c, mul(c, zz, POLY(zz, AI_AFN)), POLY(zz, AI_AFD)), 1));
+  waves = sub(c, waves, mul(c, ir_cosine(b, t), over(c, mul(c, z, POLY(zz, AI_AGN)), POLY(zz, AI_AGD))));
+  ir_value on_left = over(c, mul_n(c, waves, scale), root(c, root_left));
+
+  ir_value far_right = pick_n(c, cmp_n(c, IR_LT, x, 2.09), 3, x), root_right = root(c, far_right);
+  ir_value zeta = mul_n(c, mul(c, far_right, root_right), 2.0 / 3), inverse = n_over(c, 1, zeta);
+  ir_value below = mul(c, mul_n(c, root(c, root_right), 2), exp_of(c, zeta));
+  ir_value on_right = over(c, mul_n(c, over(c, POLY(inverse, AI_AN), POLY(inverse, AI_AD)), scale), below);
+
+  ir_value near = pick_n(c, cmp_n(c, IR_GT, x, 2.09), 0, left), cube = mul(c, mul(c, near, near), near);
+  ir_value f = num(c, x, 1), g = near, m = f, n = near;
+  for (int k = 1; k < 72; k += 3) {
+    m = mul(c, m, mul_n(c, cube, 1.0 / ((k + 1) * (k + 2.0))));
+    n = mul(c, n, mul_n(c, cube, 1.0 / ((k + 2.0) * (k + 3.0))));
+    f = add(c, f, m);
+    g = add(c, g, n);
+  }
+  ir_value middle = sub(c, mul_n(c, f, 0.355028053887817239260), mul_n(c, g, 0.258819403792806798405));
+  ir_value r = pick(c, cmp_n(c, IR_LT, x, -2.09), on_left, pick(c, cmp_n(c, IR_GE, x, 2.09), on_right, middle));
+  r = pick_n(c, cmp_n(c, IR_GT, x, 103.892), 0, r);
+  return pick_n(c, either(c, aten_is_inf(c, x), aten_is_nan(c, x)), NAN, r);
+}
+
+/* ---- error functions ----------------------------------------------------------------------------- */
+
+/* exp(x^2) with x^2 in two parts: the square of x rounded to half its digits, which is exact, and the rest. */
+static ir_value exp_of_square(aten_lowering *c, ir_value x) {
+  double split = aten_type(c, x).dtype == TTPU_F64 ? 0x1p27 + 1 : 0x1p12 + 1; /* Veltkamp */
+  ir_value big = mul_n(c, x, split), high = sub(c, big, sub(c, big, x)), low = sub(c, x, high);
+  ir_value rest = mul(c, low, add(c, x, high));
+  return mul(c, exp_of(c, mul(c, high, high)), exp_of(c, rest));
+}
+
+/* exp(x^2) erfc(x): the product up to 6, beyond it Laplace's continued fraction, which has converged there. */
+SPECIAL(erfcx) {
+  const double limit = 6;
+  ir_value far = cmp_n(c, IR_GT, x, limit);
+  ir_value inner = pick_n(c, either(c, far, cmp_n(c, IR_LT, x, -27)), 0, x);
+  ir_value near = mul(c, exp_of_square(c, inner), ir_erfc(c->b, inner));
+  ir_value outer = pick_n(c, cmp_n(c, IR_LE, x, limit), limit, x), fraction = outer;
+  for (int k = 40; k >= 1; --k) fraction = add(c, outer, n_over(c, 0.5 * k, fraction));
+  ir_value r = pick(c, far, n_over(c, 0.564189583547756286948, fraction), near);
+  r = pick_n(c, cmp_n(c, IR_LT, x, -27), INFINITY, r);
+  return pick(c, aten_is_nan(c, x), x, r);
+}
+
+SPECIAL(log_ndtr) {
+  ir_value t = mul_n(c, x, M_SQRT1_2), left = cmp_n(c, IR_LT, x, -1);
+  ir_value far = neg(c, pick_n(c, cmp_n(c, IR_GE, x, -1), -1, t));
+  ir_value tail = sub(c, log_of(c, mul_n(c, erfcx_of(c, far), 0.5)), mul(c, t, t));
+  ir_value body = ir_log_plus_one(c->b, mul_n(c, ir_erfc(c->b, pick_n(c, left, 0, t)), -0.5));
+  return pick(c, left, tail, body);
+}
+
+/* The inverse of the normal distribution function. */
+SPECIAL(ndtri) {
+  const double tail = 0.13533528323661269189; /* exp(-2) */
+  ir_value upper = cmp_n(c, IR_GT, x, 1 - tail), y = pick(c, upper, sub(c, num(c, x, 1), x), x);
+  ir_value middle = add_n(c, y, -0.5), square = mul(c, middle, middle);
+  ir_value centre = over(c, mul(c, square, POLY(square, NDTRI_P0)), POLY(square, NDTRI_Q0));
+  centre = mul_n(c, add(c, middle, mul(c, middle, centre)), 2.50662827463100050242 /* sqrt(2 pi) */);
+
+  ir_value low = pick_n(c, cmp_n(c, IR_GT, y, tail), tail, y), z = root(c, mul_n(c, log_of(c, low), -2));
+  ir_value first = sub(c, z, over(c, log_of(c, z), z)), inverse = n_over(c, 1, z);
+  ir_value close = over(c, POLY(inverse, NDTRI_P1), POLY(inverse, NDTRI_Q1));
+  ir_value distant = over(c, POLY(inverse, NDTRI_P2), POLY(inverse, NDTRI_Q2));
+  ir_value correction = mul(c, inverse, pick(c, cmp_n(c, IR_LT, z, 8), close, distant));
+  ir_value outer = sub(c, first, correction);
+  outer = pick(c, upper, outer, neg(c, outer));
+
+  ir_value r = pick(c, cmp_n(c, IR_GT, y, tail), centre, outer);
+  r = pick_n(c, cmp_n(c, IR_EQ, x, 0), -INFINITY, pick_n(c, cmp_n(c, IR_EQ, x, 1), INFINITY, r));
+  ir_value outside = either(c, cmp_n(c, IR_LT, x, 0), cmp_n(c, IR_GT, x, 1));
+  return pick_n(c, either(c, outside, aten_is_nan(c, x)), NAN, r);
+}
+
+SPECIAL(entr) {
+  ir_value inside = neg(c, mul(c, x, log_of(c, x)));
+  ir_value r = pick(c, cmp_n(c, IR_GT, x, 0), inside, pick_n(c, cmp_n(c, IR_EQ, x, 0), 0, num(c, x, -INFINITY)));
+  return pick(c, aten_is_nan(c, x), x, r);
+}
+
+/* ---- loops over whole tensors -------------------------------------------------------------------- */
+
+/* while (any(state[0] (bool)) and limit passes are not over) state = step(state). Gives the first state value; the
+ * others follow it. */
+enum { LOOP_MAX = 8 };
+typedef void (*loop_step)(aten_lowering *c, ir_value count, const ir_value *state, ir_value *next);
+
+static ir_value run_loop(aten_lowering *c, uint32_t n, const ir_value *state, int64_t limit, loop_step step) {
+  ir_builder *b = c->b;
+  ir_value start[LOOP_MAX + 1];
+  ir_type types[LOOP_MAX + 1];
+  start[n] = ir_scalar_i64(b, TTPU_I64, 0); /* counts passes */
+  for (uint32_t i = 0; i < n; ++i) start[i] = state[i];
+  for (uint32_t i = 0; i <= n; ++i) types[i] = aten_type(c, start[i]);
+  ir_region *outer, *regions[2];
+
+  regions[0] = ir_region_begin(b, n + 1, types, &outer);
+  if (!regions[0]) return 0;
+  ir_value going = regions[0]->first_arg, passes = going + n;
+  int64_t all[TTPU_MAX_RANK];
+  for (uint32_t i = 0; i < types[0].rank; ++i) all[i] = i;
+  if (types[0].rank) going = ir_reduce(b, IR_OR, going, types[0].rank, all);
+  going = both(c, going, ir_compare(b, IR_LT, passes, aten_like_i64(c, passes, limit)));
+  ir_region_end(b, outer, 1, &going);
+
+  regions[1] = ir_region_begin(b, n + 1, types, &outer);
+  if (!regions[1]) return 0;
+  ir_value now[LOOP_MAX + 1], next[LOOP_MAX + 1];
+  for (uint32_t i = 0; i <= n; ++i) now[i] = regions[1]->first_arg + i;
+  step(c, now[n], now, next);
+  next[n] = ir_add(b, now[n], aten_like_i64(c, now[n], 1));
+  ir_region_end(b, outer, n + 1, next);
+  return ir_append(b, IR_WHILE, n + 1, start, NULL, 0, NULL, 2, regions);
+}
+
+static ir_value yes(aten_lowering *c, ir_value like) {
+  ir_type t = aten_type(c, like);
+  return ir_fill_i64(c->b, TTPU_BOOL, t.rank, t.dims, 1);
+}
+
+/* ---- zeta and polygamma -------------------------------------------------------------------------- */
+
+/* One more of the first terms of Hurwitz's sum. State: going, a, sum, last term, done, x. */
+static void zeta_step(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next) {
+  ir_builder *b = c->b;
+  ir_value a = add_n(c, s[1], 1), term = ir_power(b, a, neg(c, s[5])), sum = add(c, s[2], term);
+  ir_value tiny = ir_compare(b, IR_LT, ir_abs(b, term), mul_n(c, ir_abs(b, sum), 0x1p-53));
+  ir_value early = ir_compare(b, IR_LT, add(c, count, aten_like_i64(c, count, 1)), aten_like_i64(c, count, 9));
+  ir_value more = either(c, aten_spread(c, early, s[0]), cmp_n(c, IR_LE, a, 9));
+  next[1] = pick(c, s[0], a, s[1]);
+  next[2] = pick(c, s[0], sum, s[2]);
+  next[3] = pick(c, s[0], term, s[3]);
+  next[4] = pick(c, s[0], tiny, s[4]);
+  next[0] = both(c, s[0], both(c, more, ir_not_bits(b, tiny)));
+  next[5] = s[5];
+}
+
+/* zeta(x, q) = sum over k of (q + k)^-x: nine terms and more until q + k > 9, then Euler and Maclaurin. In f64, as the
+ * CPU kernel accumulates. */
+static ir_value hurwitz(aten_lowering *c, ir_value x, ir_value q) {
+  static const double bernoulli[12] = {12.0,
+                                       -720.0,
+                                       30240.0,
+                                       -1209600.0,
+                                       47900160.0,
+                                       -1.8924375803183791606e9,
+                                       7.47242496e10,
+                                       -2.950130727918164224e12,
+                                       1.1646782814350067249e14,
+                                       -4.5979787224074726105e15,
+                                       1.8152105401943546773e17,
+                                       -7.1661652561756670113e18};
+  ir_builder *b = c->b;
+  ir_value inside = both(c, cmp_n(c, IR_GT, x, 1), cmp_n(c, IR_GT, q, -1e6)),
+           whole_q = ir_compare(b, IR_EQ, q, ir_floor(b, q));
+  ir_value whole_x = ir_compare(b, IR_EQ, x, ir_floor(b, x)), left = cmp_n(c, IR_LE, q, 0);
+  ir_value sum = ir_power(b, q, neg(c, x)), not_yet = ir_not_bits(b, yes(c, x));
+  ir_value start[6] = {both(c, yes(c, x), inside), q, sum, num(c, x, 0), not_yet, x};
+  ir_value end = run_loop(c, 6, start, 1 << 20, zeta_step);
+  if (!end) return 0;
+  ir_value w = end + 1, term = end + 3, done = end + 4;
+  sum = end + 2;
+  ir_value tail = add(c, sum, sub(c, over(c, mul(c, term, w), add_n(c, x, -1)), mul_n(c, term, 0.5)));
+  ir_value factor = num(c, x, 1), stop = done;
+  sum = pick(c, done, sum, tail);
+  for (int i = 0; i < 12; ++i) {
+    factor = mul(c, factor, add_n(c, x, 2 * i));
+    term = over(c, term, w);
+    ir_value t = mul_n(c, mul(c, factor, term), 1 / bernoulli[i]), further = add(c, sum, t);
+    sum = pick(c, stop, sum, further);
+    ir_value small = ir_compare(b, IR_LT, ir_abs(b, t), mul_n(c, ir_abs(b, sum), 0x1p-53));
+    stop = either(c, stop, small);
+    factor = mul(c, factor, add_n(c, x, 2 * i + 1));
+    term = over(c, term, w);
+  }
+  sum = pick_n(c, both(c, left, ir_not_bits(b, whole_x)), NAN, sum);
+  sum = pick_n(c, both(c, left, whole_q), INFINITY, sum);
+  sum = pick_n(c, cmp_n(c, IR_LT, x, 1), NAN, sum);
+  sum = pick_n(c, cmp_n(c, IR_EQ, x, 1), INFINITY, sum);
+  return pick_n(c, either(c, aten_is_nan(c, x), aten_is_nan(c, q)), NAN, sum);
+}
+
+static ir_value zeta_point(aten_point *p) {
+  return hurwitz(p->c, ir_convert(p->c->b, aten_point_in(p, 0), TTPU_F64),
+                 ir_convert(p->c->b, aten_point_in(p, 1), TTPU_F64));
+}
+void lower_zeta(aten_lowering *c) { aten_pointwise(c, ARG(0) | ARG(1), ATEN_PROMOTE_FLOAT, zeta_point); }
+
+/* (-1)^(n+1) n! zeta(n + 1, x). */
+static ir_value polygamma_point(aten_point *p) {
+  aten_lowering *c = p->c;
+  int64_t n = aten_int(c, 0);
+  ir_value x = ir_convert(c->b, aten_point_in(p, 1), TTPU_F64);
+  ir_value sum = hurwitz(c, num(c, x, (double)n + 1), x);
+  return mul_n(c, sum, (n % 2 ? 1 : -1) * exp(lgamma((double)n + 1)));
+}
+static ir_value digamma_point(aten_point *p) {
+  aten_lowering *c = p->c;
+  ir_value x = aten_point_in(p, 1),
+           pole = both(c, cmp_n(c, IR_LT, x, 0), ir_compare(c->b, IR_EQ, x, ir_floor(c->b, x)));
+  return pick(c, cmp_n(c, IR_EQ, x, 0), n_over(c, -1, x), pick_n(c, pole, NAN, ir_digamma(c->b, x)));
+}
+/* By reflection on the left, six steps of recurrence, and the asymptotic series. */
+static ir_value trigamma_point(aten_point *p) {
+  aten_lowering *c = p->c;
+  ir_value x = aten_point_in(p, 1), left = cmp_n(c, IR_LT, x, 0.5), sine = ir_sine(c->b, mul_n(c, x, M_PI));
+  ir_value reflected = pick(c, left, neg(c, n_over(c, M_PI * M_PI, mul(c, sine, sine))), num(c, x, 0));
+  x = pick(c, left, sub(c, num(c, x, 1), x), x);
+  ir_value sum = reflected;
+  for (int i = 0; i < 6; ++i) {
+    sum = add(c, sum, n_over(c, 1, mul(c, x, x)));
+    x = add_n(c, x, 1);
+  }
+  static const double series[] = {1.0 / 42, -1.0 / 30, 1.0 / 6};
+  ir_value inverse = n_over(c, 1, mul(c, x, x));
+  ir_value tail = add_n(c, add(c, n_over(c, 0.5, x), mul(c, inverse, POLY(inverse, series))), 1);
+  sum = add(c, sum, over(c, tail, x));
+  return pick(c, left, neg(c, sum), sum);
+}
+
+void lower_polygamma(aten_lowering *c) { /* n, self */
+  int64_t n = aten_int(c, 0);
+  aten_pointwise(c, ARG(1), ATEN_PROMOTE_FLOAT, n == 0 ? digamma_point : n == 1 ? trigamma_point : polygamma_point);
+}
+
+/* ---- incomplete gamma functions ------------------------------------------------------------------ */
+
+/* The power series of the lower function. State: going, r, term, sum, x. */
+static void gamma_series_step(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next) {
+  (void)count;
+  ir_value r = add_n(c, s[1], 1), term = mul(c, s[2], over(c, s[4], r)), sum = add(c, s[3], term);
+  next[1] = pick(c, s[0], r, s[1]);
+  next[2] = pick(c, s[0], term, s[2]);
+  next[3] = pick(c, s[0], sum, s[3]);
+  next[4] = s[4];
+  next[0] = both(c, s[0], ir_compare(c->b, IR_GT, term, mul_n(c, sum, 0x1p-53)));
+}
+
+/* The continued fraction of the upper function, by Lentz's method. State: going, n, b, c, d, h, a. */
+static void gamma_fraction_step(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next) {
+  (void)count;
+  ir_value n = add_n(c, s[1], 1), an = neg(c, mul(c, n, sub(c, n, s[6]))), bn = add_n(c, s[2], 2);
+  ir_value d = add(c, mul(c, an, s[4]), bn), e = add(c, bn, over(c, an, s[3]));
+  d = pick_n(c, cmp_n(c, IR_EQ, d, 0), 1e-300, d);
+  e = pick_n(c, cmp_n(c, IR_EQ, e, 0), 1e-300, e);
+  d = n_over(c, 1, d);
+  ir_value change = mul(c, d, e);
+  next[1] = pick(c, s[0], n, s[1]);
+  next[2] = pick(c, s[0], bn, s[2]);
+  next[3] = pick(c, s[0], e, s[3]);
+  next[4] = pick(c, s[0], d, s[4]);
+  next[5] = pick(c, s[0], mul(c, s[5], change), s[5]);
+  next[6] = s[6];
+  ir_value moved = cmp_n(c, IR_GT, ir_abs(c->b, add_n(c, change, -1)), 0x1p-52);
+  next[0] = both(c, s[0], moved);
+}
+
+/* P(a, x) or Q(a, x), in f64. The series where it converges fast (x < a + 1), else the fraction. */
+static ir_value incomplete_gamma(aten_point *p, bool upper) {
+  aten_lowering *c = p->c;
+  ir_builder *b = c->b;
+  ir_value a = ir_convert(b, aten_point_in(p, 0), TTPU_F64), x = ir_convert(b, aten_point_in(p, 1), TTPU_F64);
+  ir_value inf_a = aten_is_inf(c, a), inf_x = aten_is_inf(c, x);
+  ir_value usual = both(c, cmp_n(c, IR_GT, a, 0), cmp_n(c, IR_GT, x, 0));
+  usual = both(c, usual, ir_not_bits(b, either(c, inf_a, inf_x)));
+  ir_value one = num(c, a, 1), sa = pick(c, usual, a, one), sx = pick(c, usual, x, one);
+  ir_value scale = exp_of(c, sub(c, sub(c, mul(c, sa, log_of(c, sx)), sx), ir_lgamma(b, sa)));
+  ir_value low = ir_compare(b, IR_LT, sx, add_n(c, sa, 1));
+
+  ir_value series[5] = {both(c, low, usual), sa, one, one, sx};
+  ir_value summed = run_loop(c, 5, series, 10000, gamma_series_step);
+  if (!summed) return 0;
+  ir_value lower = over(c, mul(c, summed + 3, scale), sa);
+  ir_value first = add_n(c, sub(c, sx, sa), 1), d = n_over(c, 1, pick_n(c, cmp_n(c, IR_EQ, first, 0), 1e-300, first));
+  ir_value fraction[7] = {both(c, ir_not_bits(b, low), usual), num(c, a, 0), first, num(c, a, 1e300), d, d, sa};
+  ir_value expanded = run_loop(c, 7, fraction, 10000, gamma_fraction_step);
+  if (!expanded) return 0;
+  ir_value higher = mul(c, expanded + 5, scale);
+
+  ir_value r = upper ? pick(c, low, sub(c, one, lower), higher) : pick(c, low, lower, sub(c, one, higher));
+  double at_zero = upper ? 1 : 0, at_end = 1 - at_zero;
+  r = pick_n(c, cmp_n(c, IR_EQ, x, 0), at_zero, r);
+  r = pick_n(c, cmp_n(c, IR_EQ, a, 0), at_end, r);
+  r = pick_n(c, inf_x, at_end, r);
+  r = pick_n(c, inf_a, at_zero, r);
+  ir_value bad = either(c, both(c, inf_a, inf_x), both(c, cmp_n(c, IR_EQ, a, 0), cmp_n(c, IR_EQ, x, 0)));
+  bad = either(c, bad, either(c, cmp_n(c, IR_LT, a, 0), cmp_n(c, IR_LT, x, 0)));
+  bad = either(c, bad, either(c, aten_is_nan(c, a), aten_is_nan(c, x)));
+  return pick_n(c, bad, NAN, r);
+}
+static ir_value lower_gamma_point(aten_point *p) { return incomplete_gamma(p, false); }
+static ir_value upper_gamma_point(aten_point *p) { return incomplete_gamma(p, true); }
+void lower_igamma(aten_lowering *c) { aten_pointwise(c, ARG(0) | ARG(1), ATEN_PROMOTE_FLOAT, lower_gamma_point); }
+void lower_igammac(aten_lowering *c) { aten_pointwise(c, ARG(0) | ARG(1), ATEN_PROMOTE_FLOAT, upper_gamma_point); }
+
+/* ---- orthogonal polynomials ---------------------------------------------------------------------- */
+
+/* Three-term recurrences, from p(0) = 1 and p(1) up to the degree of each element. State: going, p, q, n (i64), x. */
+static void next_degree(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next, ir_value r) {
+  ir_builder *b = c->b;
+  ir_value degree = aten_spread(c, add(c, count, aten_like_i64(c, count, 2)), s[3]); /* that r has now */
+  next[1] = pick(c, s[0], s[2], s[1]);
+  next[2] = pick(c, s[0], r, s[2]);
+  next[3] = s[3];
+  next[4] = s[4];
+  next[0] = both(c, s[0], both(c, ir_compare(b, IR_LT, degree, s[3]), ir_compare(b, IR_EQ, r, r)));
+}
+/* k = 1, 2, ... as a value like x: the degree of q. */
+static ir_value degree_of(aten_lowering *c, ir_value count, ir_value x) {
+  ir_value k = ir_convert(c->b, add(c, count, aten_like_i64(c, count, 1)), (ttpu_dtype)aten_type(c, x).dtype);
+  return aten_spread(c, k, x);
+}
+static void chebyshev_step(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next) {
+  next_degree(c, count, s, next, sub(c, mul(c, add(c, s[4], s[4]), s[2]), s[1]));
+}
+static void hermite_h_step(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next) {
+  ir_value k = mul_n(c, degree_of(c, count, s[4]), 2);
+  next_degree(c, count, s, next, sub(c, mul(c, add(c, s[4], s[4]), s[2]), mul(c, k, s[1])));
+}
+static void hermite_he_step(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next) {
+  ir_value k = degree_of(c, count, s[4]);
+  next_degree(c, count, s, next, sub(c, mul(c, s[4], s[2]), mul(c, k, s[1])));
+}
+static void laguerre_step(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next) {
+  ir_value k = degree_of(c, count, s[4]), lead = add(c, add(c, k, k), sub(c, num(c, k, 1), s[4]));
+  next_degree(c, count, s, next, over(c, sub(c, mul(c, lead, s[2]), mul(c, k, s[1])), add_n(c, k, 1)));
+}
+static void legendre_step(aten_lowering *c, ir_value count, const ir_value *s, ir_value *next) {
+  ir_value k = degree_of(c, count, s[4]), lead = mul(c, add_n(c, add(c, k, k), 1), s[4]);
+  next_degree(c, count, s, next, over(c, sub(c, mul(c, lead, s[2]), mul(c, k, s[1])), add_n(c, k, 1)));
+}
+
+/* Runs a recurrence for the elements that `closed` (0: none) does not give. */
+static ir_value polynomial(aten_lowering *c, ir_value x, ir_value n, ir_value first, loop_step step,
+                           ir_value use_closed, ir_value closed) {
+  ir_builder *b = c->b;
+  ir_value degree = ir_convert(b, pick_n(c, either(c, aten_is_nan(c, n), aten_is_inf(c, n)), -1, n), TTPU_I64);
+  ir_value two = aten_like_i64(c, degree, 2), going = ir_compare(b, IR_GE, degree, two);
+  if (use_closed) going = both(c, going, ir_not_bits(b, use_closed));
+  ir_value start[5] = {going, num(c, x, 1), first, degree, x};
+  ir_value end = run_loop(c, 5, start, INT64_MAX, step);
+  if (!end) return 0;
+  ir_value r = end + 2;
+  if (use_closed) r = pick(c, use_closed, closed, r);
+  r = pick_n(c, ir_compare(b, IR_EQ, degree, aten_like_i64(c, degree, 0)), 1, r);
+  return pick_n(c, ir_compare(b, IR_LT, degree, aten_like_i64(c, degree, 0)), 0, r);
+}
+
+/* Chebyshev polynomials of four kinds; within (-1, 1) and above a degree by their trigonometric form, with x = cos t:
+ * T cos(nt), U sin((n+1)t)/sin t, V cos((n+1/2)t)/cos(t/2), W sin((n+1/2)t)/sin(t/2). */
+static ir_value chebyshev(aten_point *p, char kind, bool shifted) {
+  aten_lowering *c = p->c;
+  ir_builder *b = c->b;
+  ir_value x = aten_point_in(p, 0), n = aten_trunc(c, aten_point_in(p, 1));
+  if (shifted) x = add_n(c, add(c, x, x), -1);
+  double limit = kind == 'T' || shifted ? 6 : 8;
+  if (shifted && kind == 'W') limit = 4;
+  ir_value inside = cmp_n(c, IR_LT, ir_abs(b, x), 1), t = ir_acos(b, pick_n(c, ir_not_bits(b, inside), 0, x));
+  ir_value use = both(c, inside, cmp_n(c, IR_GT, n, limit)), half = mul_n(c, t, 0.5), doubled = add(c, x, x), closed,
+           first;
+  switch (kind) {
+    case 'T':
+      closed = ir_cosine(b, mul(c, n, t));
+      first = x;
+      break;
+    case 'U':
+      closed = over(c, ir_sine(b, mul(c, add_n(c, n, 1), t)), ir_sine(b, t));
+      first = doubled;
+      break;
+    case 'V':
+      closed = over(c, ir_cosine(b, mul(c, add_n(c, n, 0.5), t)), ir_cosine(b, half));
+      first = add_n(c, doubled, -1);
+      break;
+    default:
+      closed = over(c, ir_sine(b, mul(c, add_n(c, n, 0.5), t)), ir_sine(b, half));
+      first = add_n(c, doubled, 1);
+      break;
+  }
+  return polynomial(c, x, n, first, chebyshev_step, use, closed);
+}
+
+#define POLYNOMIAL(name, value)                                 \
+  static ir_value name##_point(aten_point *p) { return value; } \
+  void lower_##name(aten_lowering *c) { aten_pointwise(c, ARG(0) | ARG(1), ATEN_PROMOTE_FLOAT, name##_point); }
+POLYNOMIAL(chebyshev_t, chebyshev(p, 'T', false))
+POLYNOMIAL(chebyshev_u, chebyshev(p, 'U', false))
+POLYNOMIAL(chebyshev_v, chebyshev(p, 'V', false))
+POLYNOMIAL(chebyshev_w, chebyshev(p, 'W', false))
+POLYNOMIAL(shifted_chebyshev_t, chebyshev(p, 'T', true))
+POLYNOMIAL(shifted_chebyshev_u, chebyshev(p, 'U', true))
+POLYNOMIAL(shifted_chebyshev_v, chebyshev(p, 'V', true))
+POLYNOMIAL(shifted_chebyshev_w, chebyshev(p, 'W', true))
+
+/* Hermite polynomials of a degree above 128 (f32) or 512 (f64) are NaN, as on CPU. */
+static ir_value hermite(aten_point *p, bool physicist) {
+  aten_lowering *c = p->c;
+  ir_value x = aten_point_in(p, 0), n = aten_trunc(c, aten_point_in(p, 1));
+  ir_value above = both(c, cmp_n(c, IR_GT, n, p->math == TTPU_F64 ? 512 : 128), ir_not_bits(c->b, aten_is_inf(c, n)));
+  ir_value r = polynomial(c, x, n, physicist ? add(c, x, x) : x, physicist ? hermite_h_step : hermite_he_step, above,
+                          num(c, x, NAN));
+  return r;
+}
+POLYNOMIAL(hermite_h, hermite(p, true))
+POLYNOMIAL(hermite_he, hermite(p, false))
+
+static ir_value plain_polynomial(aten_point *p, bool laguerre) {
+  aten_lowering *c = p->c;
+  ir_value x = aten_point_in(p, 0), n = aten_trunc(c, aten_point_in(p, 1));
+  ir_value first = laguerre ? sub(c, num(c, x, 1), x) : x;
+  return polynomial(c, x, n, first, laguerre ? laguerre_step : legendre_step, 0, 0);
+}
+POLYNOMIAL(laguerre_l, plain_polynomial(p, true))
+POLYNOMIAL(legendre_p, plain_polynomial(p, false))
+
+/* ---- parts of a float ---------------------------------------------------------------------------- */
+
+/* x = mantissa * 2^exponent with 0.5 <= |mantissa| < 1; numbers below the normal ones are scaled up first. */
+void lower_frexp(aten_lowering *c) {
+  ir_builder *b = c->b;
+  ir_value x = aten_in_math(c, 0);
+  bool wide = aten_type(c, x).dtype == TTPU_F64;
+  ttpu_dtype word = wide ? TTPU_I64 : TTPU_I32, dtype = wide ? TTPU_F64 : TTPU_F32;
+  int bits = wide ? 52 : 23, bias = wide ? 1022 : 126, lift = wide ? 54 : 25;
+  ir_value small = cmp_n(c, IR_LT, ir_abs(b, x), wide ? 0x1p-1022 : 0x1p-126);
+  ir_value normal = pick(c, small, mul_n(c, x, ldexp(1, lift)), x);
+  ir_value w = ir_bitcast_convert(b, normal, word);
+  int64_t field = (wide ? (int64_t)0x7ff : 0xff) << bits;
+  ir_value mask = aten_like_i64(c, w, field);
+  ir_value exponent = ir_shift_right_logical(b, ir_and_bits(b, w, mask), aten_like_i64(c, w, bits));
+  exponent = ir_subtract(b, exponent, aten_like_i64(c, w, bias));
+  exponent = ir_subtract(b, exponent, ir_select(b, small, aten_like_i64(c, w, lift), aten_like_i64(c, w, 0)));
+  ir_value set = ir_or_bits(b, ir_and_bits(b, w, ir_not_bits(b, mask)), aten_like_i64(c, w, (int64_t)bias << bits));
+  ir_value mantissa = ir_bitcast_convert(b, set, dtype);
+  ir_value keeps = either(c, cmp_n(c, IR_EQ, x, 0), ir_not_bits(b, ir_is_finite(b, x)));
+  aten_out(c, 0, pick(c, keeps, x, mantissa));
+  aten_out(c, 1, ir_select(b, keeps, aten_like_i64(c, exponent, 0), exponent));
+}

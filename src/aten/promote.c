@@ -1,0 +1,71 @@
+/* PyTorch's type promotion: c10/core/ScalarType's table, and at::native::result_type. */
+#include "aten/aten.h"
+#include "aten/aten_int.h"
+
+/* Rank of a category: bool < integer < float < complex. A higher one wins whatever its width. */
+static int category(ttpu_dtype t) {
+  switch (base_dtypes[t].cls) {
+    case DTYPE_BOOL: return 0;
+    case DTYPE_UNSIGNED:
+    case DTYPE_SIGNED: return 1;
+    case DTYPE_FLOAT: return 2;
+    case DTYPE_COMPLEX: return 3;
+  }
+  return 0;
+}
+
+/* PyTorch gives uint8 a common type with every signed one, and the wider unsigned types with none: Meta raises for
+ * those, so that what stands here for them is never seen. */
+static ttpu_dtype promote_integers(ttpu_dtype a, ttpu_dtype b) {
+  static const ttpu_dtype by_bytes[9] = {[1] = TTPU_I8, [2] = TTPU_I16, [4] = TTPU_I32, [8] = TTPU_I64};
+  bool signed_a = base_dtype_is_signed(a), signed_b = base_dtype_is_signed(b);
+  size_t bytes_a = base_dtype_bytes(a), bytes_b = base_dtype_bytes(b);
+  if (signed_a == signed_b) return bytes_a >= bytes_b ? a : b;
+  size_t signed_bytes = signed_a ? bytes_a : bytes_b, unsigned_bytes = signed_a ? bytes_b : bytes_a;
+  size_t bytes = signed_bytes > unsigned_bytes ? signed_bytes : 2 * unsigned_bytes;
+  return by_bytes[bytes > 8 ? 8 : bytes];
+}
+
+static ttpu_dtype promote_floats(ttpu_dtype a, ttpu_dtype b) {
+  size_t bytes_a = base_dtype_bytes(a), bytes_b = base_dtype_bytes(b);
+  if (bytes_a == bytes_b) return TTPU_F32; /* f16 with bf16; the 8-bit ones have no common type */
+  return bytes_a > bytes_b ? a : b;
+}
+
+ttpu_dtype aten_promote(ttpu_dtype a, ttpu_dtype b) {
+  if (a == b || b == TTPU_NO_DTYPE) return a;
+  if (a == TTPU_NO_DTYPE) return b;
+  int of_a = category(a), of_b = category(b);
+  if (of_a == 3 || of_b == 3) { /* complex64 takes up every half, integer and f32 */
+    bool wide = a == TTPU_C128 || b == TTPU_C128 || a == TTPU_F64 || b == TTPU_F64;
+    return wide ? TTPU_C128 : TTPU_C64;
+  }
+  if (of_a != of_b) return of_a > of_b ? a : b;
+  return of_a == 1 ? promote_integers(a, b) : promote_floats(a, b);
+}
+
+void aten_promotion_add(aten_promotion *p, const aten_tensor *t) {
+  if (t->flags & ATEN_UNDEFINED) return;
+  if (t->flags & ATEN_WRAPPED) aten_promotion_add_number(p, t->dtype);
+  else if (t->rank == 0) p->zero = aten_promote(p->zero, t->dtype);
+  else p->dim = aten_promote(p->dim, t->dtype);
+}
+
+/* A Python float counts as the default float, which is taken to be f32 (the caller looks at the result's dtype where
+ * it matters). */
+void aten_promotion_add_number(aten_promotion *p, ttpu_dtype number) {
+  if (number == TTPU_F64) number = TTPU_F32;
+  if (number == TTPU_C128) number = TTPU_C64;
+  p->wrapped = aten_promote(p->wrapped, number);
+}
+
+static ttpu_dtype combine(ttpu_dtype higher, ttpu_dtype lower) {
+  if (higher == TTPU_NO_DTYPE) return lower;
+  if (lower == TTPU_NO_DTYPE) return higher;
+  if (category(higher) >= category(lower)) return higher;
+  /* A complex number of lower priority takes the precision of the floating tensor. */
+  if (category(lower) == 3 && category(higher) == 2) return higher == TTPU_F64 ? TTPU_C128 : TTPU_C64;
+  return lower;
+}
+
+ttpu_dtype aten_promotion_result(const aten_promotion *p) { return combine(p->dim, combine(p->zero, p->wrapped)); }

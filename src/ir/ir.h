@@ -1,0 +1,279 @@
+/* ir: StableHLO as C structs. Takes builder calls (or text) and gives a function that was type-checked
+ * op by op, which the software TPU compiles by pointer and every other plugin reads as text.
+ *
+ * An ir_func lives in one arena, given by whoever builds it. Values are 32-bit handles, numbered through the
+ * whole function, regions included; 0 is no value. Operations are in order: an operand is always defined
+ * before its use. Everything is immutable once built; a pass annotates (arrays indexed by value or by op) or
+ * builds a new function.
+ *
+ *   ops.def attrs.def   the lists
+ *   tables.c  what the lists say, as data; copying and comparing attributes
+ *   build.c   functions, regions, append
+ *   helpers.c the builder's helpers: one line for what lowerings write most
+ *   infer*.c  result types and every constraint of the spec; the message names op and types
+ *   verify.c  a whole function again, between passes in debug builds and after parsing
+ *   print.c parse*.c    the generic MLIR text form, both ways
+ *   composite*.c        decompositions, ir_decompose
+ *   hash.c    ir_func_hash: with sizes; ir_func_structure: without
+ */
+#ifndef TTPU_IR_H
+#define TTPU_IR_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef uint32_t ir_value; /* 0: none */
+
+typedef enum ir_kind {
+  IR_NO_OP = 0,
+#define OP(ENUM, name, operands, results, regions, infer, attrs, flags) IR_##ENUM,
+#include "ir/ops.def"
+#undef OP
+  IR_KIND_COUNT
+} ir_kind;
+
+enum { IR_POINTWISE = 1, IR_COMMUTES = 2, IR_VIEW = 4, IR_EFFECT = 8, IR_COMPOSITE = 16 };
+
+typedef enum { IR_EQ, IR_NE, IR_GE, IR_GT, IR_LE, IR_LT } ir_direction;
+/* Operand precision of a product. DEFAULT: one bf16 pass, HIGH: three, HIGHEST: exact f32. */
+typedef enum { IR_PRECISION_DEFAULT, IR_PRECISION_HIGH, IR_PRECISION_HIGHEST } ir_precision;
+typedef enum { IR_RNG_DEFAULT, IR_RNG_THREE_FRY, IR_RNG_PHILOX } ir_rng_algorithm;
+typedef enum { IR_FFT_FFT, IR_FFT_IFFT, IR_FFT_RFFT, IR_FFT_IRFFT } ir_fft_type;
+typedef enum { IR_NO_TRANSPOSE, IR_TRANSPOSE_A, IR_ADJOINT } ir_transpose_kind;
+typedef enum { IR_CUMSUM, IR_CUMPROD, IR_CUMMAX, IR_CUMMIN, IR_LOGCUMSUMEXP } ir_scan_kind;
+
+typedef struct ir_i64s {
+  const int64_t *data;
+  uint32_t count;
+} ir_i64s;
+typedef struct ir_flags {
+  const bool *data;
+  uint32_t count;
+} ir_flags;
+typedef struct ir_data { /* a constant: elements in row-major order, or one that fills all */
+  const void *bytes;
+  bool splat;
+} ir_data;
+
+/* The attribute structs, from attrs.def. */
+#define DIMS(s, f) ir_i64s f;
+#define SIZES(s, f) ir_i64s f;
+#define I64(s, f) int64_t f;
+#define SIZE(s, f) int64_t f;
+#define F64(s, f) double f;
+#define FLAG(s, f) bool f;
+#define FLAGS(s, f) ir_flags f;
+#define ENUM(s, f, e) e f;
+#define DATA(s, f) ir_data f;
+#define TEXT(s, f) const char *f;
+#define ATTRS(name, fields)          \
+  typedef struct ir_##name##_attrs { \
+    fields                           \
+  } ir_##name##_attrs;
+#include "ir/attrs.def"
+#undef ATTRS
+#undef DIMS
+#undef SIZES
+#undef I64
+#undef SIZE
+#undef F64
+#undef FLAG
+#undef FLAGS
+#undef ENUM
+#undef DATA
+#undef TEXT
+
+typedef struct ir_type { /* tensor<dims x dtype> */
+  uint8_t dtype;         /* ttpu_dtype */
+  uint8_t rank;
+  const int64_t *dims;
+} ir_type;
+
+typedef struct ir_op {
+  uint16_t kind; /* ir_kind */
+  uint16_t region_count;
+  uint32_t operand_count, result_count;
+  uint32_t index; /* position in its region */
+  ir_value *operands;
+  ir_value first_result; /* results are first_result, +1, ... */
+  const void *attrs;     /* the kind's ir_*_attrs; NULL where it has none. Use IR_ATTRS */
+  struct ir_region **regions;
+  const char *source; /* the ATen operator this came from, for messages; may be NULL */
+} ir_op;
+#define IR_ATTRS(op, name) ((const ir_##name##_attrs *)(op)->attrs)
+
+typedef struct ir_region {
+  ir_value first_arg; /* arguments are first_arg, +1, ... */
+  uint32_t arg_count;
+  ir_op **ops; /* the last one is RETURN */
+  uint32_t count, capacity;
+} ir_region;
+
+typedef struct ir_value_info {
+  ir_type type;
+  ir_op *def;        /* NULL for a region's argument */
+  ir_region *region; /* where it is defined */
+  uint32_t number;   /* which result or argument */
+} ir_value_info;
+
+typedef struct ir_func {
+  base_arena *arena;
+  const char *name;      /* "main" */
+  ir_region body;        /* its RETURN's operands are the function's results */
+  ir_value_info *values; /* [1 .. value_count) */
+  uint32_t value_count, value_capacity;
+  const bool *donate; /* per parameter: its buffer may be consumed; NULL: none */
+} ir_func;
+
+static inline ir_type ir_type_of(const ir_func *f, ir_value v) { return f->values[v].type; }
+static inline ir_op *ir_def(const ir_func *f, ir_value v) { return f->values[v].def; }
+static inline int64_t ir_numel(ir_type t) { return base_numel(t.rank, t.dims); }
+bool ir_type_equal(ir_type a, ir_type b);
+bool ir_same_dims(ir_type a, ir_type b);
+
+typedef struct ir_op_info {
+  const char *name;                  /* without the dialect: "add" */
+  int8_t operands, results, regions; /* -1: any */
+  uint16_t flags;
+  uint16_t attrs; /* index into the attribute tables, 0: none */
+} ir_op_info;
+extern const ir_op_info ir_ops[IR_KIND_COUNT];
+
+/* ---- building ------------------------------------------------------------------------------- */
+
+/* A builder appends to the innermost open region. Its first failure is kept in `status` and `message` ("aten::mm:
+ * dot_general: contracting dimensions ..."); from then on every call returns 0 at once, so callers check once at the
+ * end. Until they do, value 0 has a type (a scalar of no dtype, with dims that may be read) and ir_region_begin gives a
+ * region without arguments. */
+typedef struct ir_builder {
+  ir_func *func;
+  ir_region *region;
+  const char *source; /* put into each op; the text must live as long as the function */
+  ttpu_status status;
+  char message[512];
+} ir_builder;
+
+ir_func *ir_func_new(base_arena *arena, const char *name); /* NULL: out of memory */
+ir_builder ir_builder_on(ir_func *func); /* of NULL: a builder that has failed with RESOURCE_EXHAUSTED */
+ir_type ir_tensor(ir_builder *b, ttpu_dtype dtype, uint32_t rank, const int64_t *dims); /* copies dims */
+ir_value ir_param(ir_builder *b, ir_type type);
+void ir_return(ir_builder *b, uint32_t count, const ir_value *values);
+/* Records a failure of the builder's user; returns 0. */
+ir_value ir_fail(ir_builder *b, ttpu_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The one way in: infers and checks. `given` is the result type for rules that need one (convert, iota,
+ * reshape, ...), NULL elsewhere; given all the same it is checked. One with dims NULL gives the dtype alone (products).
+ * Attributes are copied deep. Returns the first result. */
+ir_value ir_append(ir_builder *b, ir_kind kind, uint32_t operand_count, const ir_value *operands, const void *attrs,
+                   uint32_t given_count, const ir_type *given, uint32_t region_count, ir_region **regions);
+
+/* Regions: begin opens one with arguments of the given types (rank 0 for reducers), end closes it with its
+ * results. Values of outer regions may be used inside. */
+ir_region *ir_region_begin(ir_builder *b, uint32_t arg_count, const ir_type *types, ir_region **outer);
+void ir_region_end(ir_builder *b, ir_region *outer, uint32_t count, const ir_value *results);
+/* Appends `op` of the function `from` again, regions included. map[old value] = new value: it is read for the
+ * operands and written for the results (from->value_count entries). Returns the first result. */
+ir_value ir_copy_op(ir_builder *b, const ir_func *from, const ir_op *op, ir_value *map);
+
+ir_value ir_unary(ir_builder *b, ir_kind kind, ir_value x);
+ir_value ir_binary(ir_builder *b, ir_kind kind, ir_value x, ir_value y);
+ir_value ir_convert(ir_builder *b, ir_value x, ttpu_dtype to);         /* x itself when already so */
+ir_value ir_bitcast_convert(ir_builder *b, ir_value x, ttpu_dtype to); /* same element size only */
+ir_value ir_compare(ir_builder *b, ir_direction direction, ir_value x, ir_value y);
+ir_value ir_select(ir_builder *b, ir_value pred, ir_value on_true, ir_value on_false);
+ir_value ir_clamp(ir_builder *b, ir_value low, ir_value x, ir_value high);
+
+/* Index maps. Each returns x itself when it would change nothing. */
+ir_value ir_reshape(ir_builder *b, ir_value x, uint32_t rank, const int64_t *dims);
+ir_value ir_transpose(ir_builder *b, ir_value x, const int64_t *permutation);
+ir_value ir_broadcast_in_dim(ir_builder *b, ir_value x, uint32_t rank, const int64_t *dims, const int64_t *map);
+/* NumPy broadcasting: aligns trailing dimensions, expands those of size 1. */
+ir_value ir_broadcast_to(ir_builder *b, ir_value x, uint32_t rank, const int64_t *dims);
+ir_value ir_slice(ir_builder *b, ir_value x, const int64_t *start, const int64_t *limit,
+                  const int64_t *strides); /* strides NULL: 1 */
+ir_value ir_slice_dim(ir_builder *b, ir_value x, uint32_t dim, int64_t start, int64_t limit, int64_t stride);
+ir_value ir_reverse(ir_builder *b, ir_value x, uint32_t count, const int64_t *dims);
+ir_value ir_concatenate(ir_builder *b, uint32_t count, const ir_value *xs, uint32_t dim);
+/* low, high, interior NULL: 0. */
+ir_value ir_pad(ir_builder *b, ir_value x, ir_value fill, const int64_t *low, const int64_t *high,
+                const int64_t *interior);
+ir_value ir_as_strided(ir_builder *b, ir_value x, uint32_t rank, const int64_t *sizes, const int64_t *strides,
+                       int64_t offset);
+ir_value ir_as_strided_update(ir_builder *b, ir_value x, ir_value update, const int64_t *strides, int64_t offset);
+ir_value ir_dynamic_slice(ir_builder *b, ir_value x, const ir_value *starts, const int64_t *sizes);
+ir_value ir_dynamic_update_slice(ir_builder *b, ir_value x, ir_value update, const ir_value *starts);
+ir_value ir_gather(ir_builder *b, ir_value x, ir_value indices, const ir_gather_attrs *attrs);
+/* `combine` 0: the update replaces; else IR_ADD, IR_MULTIPLY, IR_MINIMUM, IR_MAXIMUM. */
+ir_value ir_scatter(ir_builder *b, ir_value x, ir_value indices, ir_value updates, const ir_scatter_attrs *attrs,
+                    ir_kind combine);
+/* Row `index[...]` of x along `dim`, as torch.take_along_dim reads one element: x and index have one rank
+ * and agree outside dim (gather with batching dims). */
+ir_value ir_take_along(ir_builder *b, ir_value x, ir_value index, uint32_t dim);
+/* x[.., index[..], ..] : the dims of index replace dim `dim` (torch.index_select for 1-d index). */
+ir_value ir_take(ir_builder *b, ir_value x, ir_value index, uint32_t dim);
+ir_value ir_check_index(ir_builder *b, ir_value index, int64_t low, int64_t high, const char *what);
+
+/* Sources. */
+ir_value ir_constant(ir_builder *b, ir_type type, ir_data data);
+ir_value ir_scalar_f64(ir_builder *b, ttpu_dtype dtype, double value); /* rank 0, converted to dtype */
+ir_value ir_scalar_i64(ir_builder *b, ttpu_dtype dtype, int64_t value);
+ir_value ir_fill_f64(ir_builder *b, ttpu_dtype dtype, uint32_t rank, const int64_t *dims, double value);
+ir_value ir_fill_i64(ir_builder *b, ttpu_dtype dtype, uint32_t rank, const int64_t *dims, int64_t value);
+ir_value ir_like_f64(ir_builder *b, ir_value x, double value); /* type of x, filled */
+ir_value ir_zeros_like(ir_builder *b, ir_value x);
+ir_value ir_iota(ir_builder *b, ttpu_dtype dtype, uint32_t rank, const int64_t *dims, uint32_t dim);
+/* The smallest (-inf, or the integer's) and largest value of a dtype, rank 0. */
+ir_value ir_lowest(ir_builder *b, ttpu_dtype dtype);
+ir_value ir_highest(ir_builder *b, ttpu_dtype dtype);
+/* Random bits, dtype u32 or u64, from Philox 4x32-10. state: tensor<2xui64> = {seed, offset}. Element i of the
+ * result comes from counter offset + i/4 (u32) or i/2 (u64), so that the numbers depend on nothing else. */
+ir_value ir_philox(ir_builder *b, ir_value state, ttpu_dtype dtype, uint32_t rank, const int64_t *dims);
+
+/* Reductions over `dims`, which vanish. kind: IR_ADD MULTIPLY MAXIMUM MINIMUM AND OR, with its neutral element. */
+ir_value ir_reduce(ir_builder *b, ir_kind kind, ir_value x, uint32_t count, const int64_t *dims);
+/* Index (i64) of the extreme along one dim, first occurrence, NaN wins; *value gets the extreme too. */
+ir_value ir_reduce_arg(ir_builder *b, bool largest, ir_value x, uint32_t dim, ir_value *value);
+ir_value ir_reduce_window(ir_builder *b, ir_kind kind, ir_value x, const ir_window_attrs *attrs);
+ir_value ir_dot_general(ir_builder *b, ir_value x, ir_value y, const ir_dot_general_attrs *attrs, ttpu_dtype result);
+/* [.., M, K] x [.., K, N] with equal leading dims. */
+ir_value ir_matmul(ir_builder *b, ir_value x, ir_value y, ir_precision precision, ttpu_dtype result);
+ir_value ir_convolution(ir_builder *b, ir_value x, ir_value w, const ir_convolution_attrs *attrs, ttpu_dtype result);
+/* Sorts `count` tensors together by the first along dim; NaN last (ascending), stable. */
+ir_value ir_sort(ir_builder *b, uint32_t count, const ir_value *xs, uint32_t dim, bool descending);
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+ttpu_status ir_func_verify(const ir_func *f);
+/* Generic MLIR text of a module with @main (and one private function per composite's decomposition). */
+ttpu_status ir_func_print(const ir_func *f, base_text *out);
+/* Reads that form (ours and other tools' generic form); the error names line, column and operation. */
+ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func **out);
+/* Replaces composites for which keep(kind) is false by their decompositions, into a new function. */
+ttpu_status ir_decompose(const ir_func *f, base_arena *arena, bool (*keep)(ir_kind), ir_func **out);
+base_hash128 ir_func_hash(const ir_func *f);
+/* The hash of what compiled code depends on: kinds, dtypes, ranks, connections, structural attributes, and of
+ * each size only whether it is 0, 1 or more. */
+base_hash128 ir_func_structure(const ir_func *f);
+/* If a reducer region is `kind(arg0, arg1)` alone, that kind, else IR_NO_OP. */
+ir_kind ir_region_reducer(const ir_func *f, const ir_region *r);
+/* Attributes of two operations of one kind; `type` is the first result's (a constant's length). */
+bool ir_attrs_equal(ir_kind kind, const void *a, const void *b, ir_type type);
+/* Prints to stderr when TTPU_DUMP names the stage. */
+void ir_dump(const ir_func *f, const char *stage);
+
+/* ir_<helper>(b, x[, y]) for the rows UNARY and BINARY of ops.def: ir_abs, ir_add, ir_and_bits, ... */
+#define OP(ENUM, name, operands, results, regions, infer, attrs, flags)
+#define UNARY(ENUM, name, helper, infer, flags) \
+  static inline ir_value ir_##helper(ir_builder *b, ir_value x) { return ir_unary(b, IR_##ENUM, x); }
+#define BINARY(ENUM, name, helper, infer, flags) \
+  static inline ir_value ir_##helper(ir_builder *b, ir_value x, ir_value y) { return ir_binary(b, IR_##ENUM, x, y); }
+#include "ir/ops.def"
+#undef OP
+
+#ifdef __cplusplus
+}
+#endif
+#endif

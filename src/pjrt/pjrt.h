@@ -1,0 +1,92 @@
+/* pjrt: a client of the PJRT C API. Takes ir functions, host data and a plugin's path; gives buffers and
+ * executables on a plugin's devices. Stands on base, ir and abi.h (the ABI, declared by us).
+ *
+ * Our own plugin offers an extension (abi.h: PJRT_Ttpu_Extension) that compiles an ir_func by pointer and
+ * reports counters; every other plugin gets StableHLO text with our composites decomposed.
+ *
+ * All functions may be called from any thread. Objects are counted or owned as said; errors are ttpu_status with
+ * base_fail's message, the plugin's own text in it.
+ */
+#ifndef TTPU_PJRT_H
+#define TTPU_PJRT_H
+
+#include "base/base.h"
+#include "ir/ir.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pjrt_client pjrt_client;
+typedef struct pjrt_device pjrt_device; /* owned by its client */
+typedef struct pjrt_buffer pjrt_buffer;
+typedef struct pjrt_executable pjrt_executable;
+
+/* Loads a plugin (dlopen, version check, Plugin_Initialize) and makes a client. options: "name=value,..."
+ * (int, bool, float or string by form), or NULL. */
+ttpu_status pjrt_client_new(const char *plugin_path, const char *options, pjrt_client **out);
+void pjrt_client_free(pjrt_client *c);
+const char *pjrt_client_platform(const pjrt_client *c); /* "tpu" */
+const char *pjrt_client_platform_version(const pjrt_client *c);
+const char *pjrt_client_plugin_path(const pjrt_client *c);
+void pjrt_client_api_version(const pjrt_client *c, int *major, int *minor);
+bool pjrt_client_is_soft(const pjrt_client *c); /* has our extension */
+
+uint32_t pjrt_client_device_count(const pjrt_client *c); /* addressable ones */
+pjrt_device *pjrt_client_device(const pjrt_client *c, uint32_t index);
+typedef struct pjrt_device_info {
+  int64_t id;
+  int process_index, local_hardware_id;
+  const char *kind; /* "TPU v5 lite" */
+  int64_t coords[3];
+  int64_t core_on_chip;
+  int64_t memory_limit; /* bytes; 0 unknown */
+} pjrt_device_info;
+const pjrt_device_info *pjrt_device_get_info(const pjrt_device *d);
+typedef struct pjrt_memory_stats {
+  int64_t bytes_in_use, peak_bytes_in_use, bytes_limit, largest_alloc, num_allocs, bytes_reserved; /* -1: not known */
+} pjrt_memory_stats;
+ttpu_status pjrt_device_memory_stats(pjrt_device *d, pjrt_memory_stats *out);
+void pjrt_device_reset_peak(pjrt_device *d); /* no effect where the plugin cannot */
+void pjrt_device_trim(pjrt_device *d);       /* gives recycled memory back where the plugin can */
+
+/* Compiles f for one device. Takes `arena`, in which f lives, whatever the outcome. */
+ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_func *f, pjrt_executable **out);
+void pjrt_executable_free(pjrt_executable *e);
+uint32_t pjrt_executable_output_count(const pjrt_executable *e);
+/* Enqueues and returns at once. donated[i]: the argument's buffer is consumed (still free the handle). Outputs are
+ * new buffers, ready later; an error at run time is met by whoever awaits them. */
+ttpu_status pjrt_execute(pjrt_executable *e, uint32_t count, pjrt_buffer *const *arguments, const bool *donated,
+                         pjrt_buffer **outputs);
+/* Serialized executables, for the disk cache; UNIMPLEMENTED where the plugin cannot (ours compiles faster than a
+ * disk reads). *bytes is freed with base_free. */
+ttpu_status pjrt_executable_serialize(pjrt_executable *e, void **bytes, size_t *length);
+ttpu_status pjrt_executable_deserialize(pjrt_client *c, pjrt_device *d, const void *bytes, size_t length,
+                                        pjrt_executable **out);
+
+/* Host to device. With release NULL the bytes are copied before the call returns; else they must stay until
+ * release(context) is called (from any thread, without locks held; never takes the GIL). Dense row-major. */
+ttpu_status pjrt_buffer_from_host(pjrt_device *d, ttpu_dtype dtype, uint32_t rank, const int64_t *dims,
+                                  const void *data, void (*release)(void *context), void *context, pjrt_buffer **out);
+pjrt_buffer *pjrt_buffer_share(pjrt_buffer *b);
+void pjrt_buffer_free(pjrt_buffer *b); /* NULL is fine; does not wait */
+size_t pjrt_buffer_bytes(const pjrt_buffer *b);
+pjrt_device *pjrt_buffer_device(const pjrt_buffer *b);
+bool pjrt_buffer_is_ready(pjrt_buffer *b);
+ttpu_status pjrt_buffer_await(pjrt_buffer *b); /* the error of the computation that makes it */
+/* Waits, then copies all of it, dense row-major, to `to` (`bytes` must be its size). */
+ttpu_status pjrt_buffer_to_host(pjrt_buffer *b, void *to, size_t bytes);
+ttpu_status pjrt_buffer_copy_to_device(pjrt_buffer *b, pjrt_device *d, pjrt_buffer **out);
+/* Calls done(context, status) once ready or failed; may call at once, on this thread. */
+void pjrt_buffer_on_ready(pjrt_buffer *b, void (*done)(void *context, ttpu_status status), void *context);
+
+typedef struct pjrt_counters {
+  uint64_t structures_compiled, executables_bound, executions;
+} pjrt_counters;
+bool pjrt_client_counters(const pjrt_client *c, pjrt_counters *out); /* false where unknown */
+void pjrt_client_set_threads(pjrt_client *c, int threads);           /* software TPU: pool size */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,327 @@
+/* The client and its devices: start, synchronisation, errors that come late, events, memory statistics. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "rt/rt_int.h"
+
+rt_runtime rt_global = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- start ---- */
+
+static struct {
+  pthread_mutex_t lock;
+  bool done, bad_fork;
+  ttpu_status status;
+  char message[1024];
+} start = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock_all(void) {
+  pthread_mutex_lock(&start.lock);
+  rt_lock();
+}
+static void unlock_all(void) {
+  rt_unlock();
+  pthread_mutex_unlock(&start.lock);
+}
+/* The child has the parent's memory but none of its threads: what exists may be freed, not used. */
+static void enter_child(void) {
+  start.bad_fork = start.done;
+  unlock_all();
+}
+
+static ttpu_status make_devices(void) {
+  uint32_t n = pjrt_client_device_count(rt_global.client);
+  rt_global.devices = base_calloc(n, sizeof *rt_global.devices);
+  if (rt_global.devices == NULL) return base_no_memory(n * sizeof *rt_global.devices);
+  for (uint32_t i = 0; i < n; ++i) {
+    rt_device *d = &rt_global.devices[i];
+    d->index = i;
+    d->pjrt = pjrt_client_device(rt_global.client, i);
+    int64_t limit = pjrt_device_get_info(d->pjrt)->memory_limit;
+    d->limit = limit > 0 ? (uint64_t)limit : 0;
+    d->trace.epoch = 0x80000000u + i; /* replaced at the first cut; distinct from every epoch given there */
+    d->trace.hash = (base_hash128){0x74747075, 1};
+    base_arena_init(&d->trace.arena);
+    pthread_mutex_init(&d->error_lock, NULL);
+    pthread_cond_init(&d->noted, NULL);
+  }
+  rt_global.device_count = n;
+  return TTPU_OK;
+}
+
+static rt_mode mode_from_environment(void) {
+  const char *mode = getenv("TTPU_MODE");
+  if (mode != NULL && strcmp(mode, "eager") == 0) return RT_EAGER;
+  if (mode != NULL && strcmp(mode, "blocking") == 0) return RT_BLOCKING;
+  return RT_FUSED;
+}
+
+ttpu_status rt_init(const char *soft_path) {
+  pthread_mutex_lock(&start.lock);
+  if (!start.done) {
+    const char *plugin = getenv("TTPU_PLUGIN");
+    if (plugin == NULL || plugin[0] == '\0') plugin = soft_path;
+    rt_global.mode = mode_from_environment();
+    start.status = pjrt_client_new(plugin, getenv("TTPU_PLUGIN_OPTIONS"), &rt_global.client);
+    if (start.status == TTPU_OK) start.status = make_devices();
+    if (start.status != TTPU_OK) snprintf(start.message, sizeof start.message, "%s", base_message());
+    pthread_atfork(lock_all, unlock_all, enter_child);
+    start.done = true;
+  }
+  ttpu_status status = start.status;
+  bool bad_fork = start.bad_fork;
+  pthread_mutex_unlock(&start.lock);
+  if (bad_fork)
+    return base_fail(TTPU_FAILED_PRECONDITION,
+                     "Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing, you must use the "
+                     "'spawn' start method");
+  return status == TTPU_OK ? TTPU_OK : base_fail(status, "%s", start.message);
+}
+
+bool rt_is_initialized(void) { return start.done && start.status == TTPU_OK && !start.bad_fork; }
+bool rt_in_bad_fork(void) { return start.bad_fork; }
+pjrt_client *rt_client(void) { return rt_global.client; }
+uint32_t rt_device_count(void) { return rt_global.device_count; }
+
+void rt_set_mode(rt_mode mode) {
+  for (uint32_t i = 0; i < rt_global.device_count; ++i) (void)rt_flush(i);
+  rt_global.mode = mode;
+}
+rt_mode rt_get_mode(void) { return rt_global.mode; }
+
+rt_counters rt_get_counters(void) {
+  rt_lock();
+  rt_counters c = rt_global.counters;
+  rt_unlock();
+  return c;
+}
+
+void rt_reset_counters(void) {
+  for (uint32_t i = 0; i < rt_global.device_count; ++i) (void)rt_flush(i);
+  rt_lock();
+  rt_global.counters = (rt_counters){0};
+  rt_unlock();
+}
+
+void rt_forbid_compile(int delta) {
+  for (uint32_t i = 0; i < rt_global.device_count; ++i) (void)rt_flush(i);
+  rt_lock();
+  rt_global.forbid_compile += delta;
+  rt_unlock();
+}
+
+void rt_clear_caches(void) {
+  for (uint32_t i = 0; i < rt_global.device_count; ++i) (void)rt_synchronize(i);
+  rt_lock();
+  rt_program_clear();
+  rt_unlock();
+  rt_meta_clear();
+}
+
+/* ---- late errors, synchronisation ---- */
+
+void rt_device_note_error(rt_device *d, ttpu_status code, const char *message) {
+  pthread_mutex_lock(&d->error_lock);
+  if (d->error == NULL) d->error = rt_error_new(code, message);
+  pthread_mutex_unlock(&d->error_lock);
+}
+
+rt_error *rt_device_take_error(rt_device *d) {
+  pthread_mutex_lock(&d->error_lock);
+  while (d->running > 0) pthread_cond_wait(&d->noted, &d->error_lock);
+  rt_error *e = d->error;
+  d->error = NULL;
+  pthread_mutex_unlock(&d->error_lock);
+  return e;
+}
+
+/* With the lock held: flushes, and shares what to wait for (NULL: nothing). */
+static rt_value *take_tail(rt_device *d) {
+  (void)rt_trace_cut(d);
+  return d->tail != NULL ? rt_value_share(d->tail) : NULL;
+}
+
+ttpu_status rt_synchronize(uint32_t device) {
+  if (device >= rt_global.device_count) return TTPU_OK;
+  rt_device *d = &rt_global.devices[device];
+  rt_lock();
+  rt_value *tail = take_tail(d);
+  rt_unlock();
+  if (tail != NULL && tail->buffer != NULL) {
+    ttpu_status status = pjrt_buffer_await(tail->buffer);
+    if (status != TTPU_OK) rt_device_note_error(d, status, base_message());
+  }
+  rt_lock();
+  rt_value *done = NULL; /* nothing is left to wait for: the memory may go */
+  if (tail != NULL && d->tail == tail) {
+    done = d->tail;
+    d->tail = NULL;
+  }
+  rt_unlock();
+  rt_value_free(done);
+  rt_value_free(tail);
+  rt_error *e = rt_device_take_error(d);
+  if (e == NULL) return TTPU_OK;
+  ttpu_status status = base_fail(e->code, "%s", e->message);
+  rt_error_free(e);
+  return status;
+}
+
+/* ---- events ---- */
+
+struct rt_event {
+  atomic_uint refs; /* the user's, and one while a completion is outstanding */
+  pthread_mutex_t lock;
+  rt_value *value; /* ready when the event is; NULL: was ready when recorded */
+  uint64_t recording; /* which record call the completion time belongs to */
+  bool recorded, timed;
+  double milliseconds;
+};
+
+typedef struct event_wait {
+  rt_event *event;
+  uint64_t recording;
+} event_wait;
+
+static double now_milliseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+ttpu_status rt_event_new(rt_event **out) {
+  rt_event *e = base_calloc(1, sizeof *e);
+  if (e == NULL) return base_no_memory(sizeof *e);
+  atomic_init(&e->refs, 1);
+  pthread_mutex_init(&e->lock, NULL);
+  *out = e;
+  return TTPU_OK;
+}
+
+void rt_event_free(rt_event *e) {
+  if (e == NULL || atomic_fetch_sub(&e->refs, 1) != 1) return;
+  rt_value_free(e->value);
+  pthread_mutex_destroy(&e->lock);
+  base_free(e);
+}
+
+static void event_done(void *context, ttpu_status status) {
+  (void)status;
+  event_wait *w = context;
+  pthread_mutex_lock(&w->event->lock);
+  if (w->event->recording == w->recording) {
+    w->event->milliseconds = now_milliseconds();
+    w->event->timed = true;
+  }
+  pthread_mutex_unlock(&w->event->lock);
+  rt_event_free(w->event);
+  base_free(w);
+}
+
+ttpu_status rt_event_record(rt_event *e, uint32_t device) {
+  rt_value *tail = NULL;
+  if (device < rt_global.device_count) {
+    rt_lock();
+    tail = take_tail(&rt_global.devices[device]);
+    rt_unlock();
+  }
+  bool waits = tail != NULL && tail->buffer != NULL;
+  event_wait *w = waits ? base_alloc(sizeof *w) : NULL;
+  if (waits && w == NULL) {
+    rt_value_free(tail);
+    return base_no_memory(sizeof *w);
+  }
+  pthread_mutex_lock(&e->lock);
+  rt_value *old = e->value;
+  e->value = tail;
+  e->recorded = true;
+  e->timed = !waits;
+  if (!waits) e->milliseconds = now_milliseconds();
+  uint64_t recording = ++e->recording;
+  pthread_mutex_unlock(&e->lock);
+  rt_value_free(old);
+  if (waits) {
+    atomic_fetch_add(&e->refs, 1);
+    *w = (event_wait){.event = e, .recording = recording};
+    pjrt_buffer_on_ready(tail->buffer, event_done, w);
+  }
+  return TTPU_OK;
+}
+
+static rt_value *event_value(rt_event *e) {
+  pthread_mutex_lock(&e->lock);
+  rt_value *v = e->value != NULL ? rt_value_share(e->value) : NULL;
+  pthread_mutex_unlock(&e->lock);
+  return v;
+}
+
+bool rt_event_query(rt_event *e) {
+  rt_value *v = event_value(e);
+  bool ready = v == NULL || v->buffer == NULL || pjrt_buffer_is_ready(v->buffer);
+  rt_value_free(v);
+  return ready;
+}
+
+ttpu_status rt_event_synchronize(rt_event *e) {
+  rt_value *v = event_value(e);
+  if (v != NULL && v->buffer != NULL) (void)pjrt_buffer_await(v->buffer); /* errors belong to the device's next synchronisation */
+  rt_value_free(v);
+  return TTPU_OK;
+}
+
+ttpu_status rt_event_elapsed(rt_event *start_event, rt_event *end_event, double *milliseconds) {
+  if (!start_event->recorded || !end_event->recorded)
+    return base_fail(TTPU_FAILED_PRECONDITION, "elapsed_time(): both events must be recorded first");
+  BASE_TRY(rt_event_synchronize(start_event));
+  BASE_TRY(rt_event_synchronize(end_event));
+  while (!start_event->timed || !end_event->timed) { /* the completion callback is at most moments away */
+    struct timespec moment = {0, 10000};
+    nanosleep(&moment, NULL);
+  }
+  *milliseconds = end_event->milliseconds - start_event->milliseconds;
+  return TTPU_OK;
+}
+
+/* ---- memory ---- */
+
+ttpu_status rt_memory_get_stats(uint32_t device, rt_memory_stats *out) {
+  if (device >= rt_global.device_count)
+    return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device, rt_global.device_count);
+  rt_device *d = &rt_global.devices[device];
+  rt_lock();
+  *out = (rt_memory_stats){.allocated = d->allocated, .allocated_peak = d->peak,
+                           .allocated_total = d->allocated_total - d->allocated_base,
+                           .freed_total = d->freed_total - d->freed_base,
+                           .allocations = d->allocations, .frees = d->frees, .active = d->active,
+                           .active_peak = d->active_peak, .oom_count = d->oom_count};
+  rt_unlock();
+  return pjrt_device_memory_stats(d->pjrt, &out->device);
+}
+
+void rt_memory_reset_peak(uint32_t device) {
+  if (device >= rt_global.device_count) return;
+  rt_device *d = &rt_global.devices[device];
+  rt_lock();
+  d->peak = d->allocated;
+  d->active_peak = d->active;
+  rt_unlock();
+  pjrt_device_reset_peak(d->pjrt);
+}
+
+void rt_memory_reset_accumulated(uint32_t device) {
+  if (device >= rt_global.device_count) return;
+  rt_device *d = &rt_global.devices[device];
+  rt_lock();
+  d->allocated_base = d->allocated_total;
+  d->freed_base = d->freed_total;
+  d->allocations = d->frees = d->oom_count = 0;
+  rt_unlock();
+}
+
+void rt_memory_trim(uint32_t device) {
+  if (device >= rt_global.device_count) return;
+  (void)rt_flush(device);
+  pjrt_device_trim(rt_global.devices[device].pjrt);
+}

@@ -1,0 +1,268 @@
+/* Piece -> IR -> executable, and the cache of programs by key. */
+#include <string.h>
+
+#include "rt/rt_int.h"
+
+enum { PROGRAM_BUCKETS = 1 << 14, PROGRAM_LIMIT = 1 << 14 };
+
+static struct {
+  rt_program *buckets[PROGRAM_BUCKETS];
+  rt_program *newest, *oldest;
+  uint32_t count;
+} cache;
+
+/* ---- building IR ---- */
+
+typedef struct build {
+  rt_trace *trace;
+  ir_builder b;
+  ir_value *locals; /* IR value of each local */
+  ir_value f64s, i64s;
+  rt_record_entry *record;
+  ir_value *operands; /* made for the record so far, by tensor */
+} build;
+
+/* Element `index` of a vector of numbers, rank 0. */
+static ir_value element(ir_builder *b, ir_value vector, uint32_t index) {
+  return ir_reshape(b, ir_slice_dim(b, vector, 0, index, (int64_t)index + 1, 1), 0, NULL);
+}
+
+static ir_value number_value(build *s, rt_slot slot, ttpu_dtype dtype) {
+  ir_builder *b = &s->b;
+  if (base_dtype_is_complex((ttpu_dtype)slot.dtype)) {
+    ir_value v = ir_complex(b, element(b, s->f64s, slot.index), element(b, s->f64s, slot.index + 1));
+    if (base_dtype_is_complex(dtype)) return ir_convert(b, v, dtype);
+    return ir_convert(b, ir_real(b, v), dtype);
+  }
+  bool is_float = base_dtype_is_float((ttpu_dtype)slot.dtype);
+  ir_value v = element(b, is_float ? s->f64s : s->i64s, slot.index);
+  return ir_convert(b, v, dtype);
+}
+
+static ir_value lowering_number(aten_lowering *c, uint32_t number, ttpu_dtype dtype) {
+  build *s = c->context;
+  return number_value(s, s->record->number_slots[number], dtype);
+}
+
+static ir_value lowering_operand(aten_lowering *c, uint32_t i) {
+  build *s = c->context;
+  if (s->operands[i] != 0) return s->operands[i];
+  const aten_tensor *t = &s->record->call.tensors[i];
+  ir_value v;
+  if (t->flags & ATEN_UNDEFINED) {
+    v = ir_fail(&s->b, TTPU_INTERNAL, "operand %u was left out but is needed", i);
+  } else if (t->flags & ATEN_NUMBER) {
+    v = number_value(s, s->record->tensor_slots[i], (ttpu_dtype)t->dtype);
+  } else if (s->record->operands[i] == RT_NO_LOCAL) { /* never written: zeros */
+    v = ir_fill_i64(&s->b, (ttpu_dtype)t->dtype, t->rank, t->sizes, 0);
+  } else {
+    v = rt_view_read(&s->b, s->locals[s->record->operands[i]], t);
+  }
+  return s->operands[i] = v;
+}
+
+static ir_value lowering_random(aten_lowering *c) {
+  build *s = c->context;
+  int64_t slot = s->record->random_slot;
+  return ir_bitcast_convert(&s->b, ir_slice_dim(&s->b, s->i64s, 0, slot, slot + 2, 1), TTPU_U64);
+}
+
+/* The value that a result leaves in its storage: dense, in memory order. */
+static ir_value stored(build *s, const rt_out *out, ir_value v) {
+  ir_builder *b = &s->b;
+  const rt_value *value = s->trace->locals[out->local].value;
+  uint32_t order[TTPU_MAX_RANK];
+  if (rt_view_is_dense(&out->meta, order) && base_numel(out->meta.rank, out->meta.sizes) == out->base_numel)
+    return rt_view_to_memory(b, &out->meta, order, v);
+  ir_value base = out->base != RT_NO_LOCAL
+                      ? s->locals[out->base]
+                      : ir_fill_i64(b, (ttpu_dtype)out->meta.dtype, value->rank, value->dims, 0);
+  return ir_reshape(b, rt_view_write(b, base, &out->meta, v), value->rank, value->dims);
+}
+
+static void lower_record(build *s, rt_record_entry *r, base_arena *scratch) {
+  ir_builder *b = &s->b;
+  uint32_t tensors = r->call.tensor_count, outs = r->out_count;
+  ir_value *memory = base_arena_zalloc(scratch, (tensors + outs) * sizeof *memory + 16);
+  aten_tensor *metas = base_arena_alloc(scratch, outs * sizeof *metas);
+  if (memory == NULL || metas == NULL) {
+    ir_fail(b, base_no_memory(tensors * sizeof *memory), "%s", base_message());
+    return;
+  }
+  s->record = r;
+  s->operands = memory;
+  ir_value *results = memory + tensors;
+  for (uint32_t i = 0; i < outs; ++i) metas[i] = r->outs[i].meta;
+  b->source = r->op->name;
+  aten_lowering c = {.b = b, .call = &r->call, .outs = metas, .out_count = outs, .results = results,
+                     .operand = lowering_operand, .number = lowering_number, .random = lowering_random,
+                     .precision = (ir_precision)r->precision, .context = s};
+  r->op->row->lower(&c);
+  for (uint32_t i = 0; i < outs && b->status == TTPU_OK; ++i) {
+    if (r->outs[i].local == RT_NO_LOCAL) continue;
+    if (results[i] == 0) {
+      ir_fail(b, TTPU_INTERNAL, "%s: its lowering gave no result %u", r->op->name, i);
+      return;
+    }
+    s->locals[r->outs[i].local] = stored(s, &r->outs[i], results[i]);
+  }
+}
+
+static void add_params(build *s, const bool *donate) {
+  rt_trace *t = s->trace;
+  bool *flags = base_arena_zalloc(s->b.func->arena, (t->local_count + 2u) * sizeof *flags);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->local_count; ++i) {
+    if (!t->locals[i].is_input) continue;
+    const rt_value *v = t->locals[i].value;
+    s->locals[i] = ir_param(&s->b, ir_tensor(&s->b, (ttpu_dtype)v->dtype, v->rank, v->dims));
+    if (flags != NULL) flags[n] = donate[n];
+    ++n;
+  }
+  int64_t count = t->f64_count;
+  if (count > 0) s->f64s = ir_param(&s->b, ir_tensor(&s->b, TTPU_F64, 1, &count));
+  count = t->i64_count;
+  if (count > 0) s->i64s = ir_param(&s->b, ir_tensor(&s->b, TTPU_I64, 1, &count));
+  s->b.func->donate = flags;
+}
+
+static ttpu_status build_func(rt_device *d, base_arena *arena, const uint32_t *outputs, uint32_t output_count,
+                              const bool *donate, ir_func **out) {
+  rt_trace *t = &d->trace;
+  ir_func *f = ir_func_new(arena, "main");
+  build s = {.trace = t, .locals = base_arena_zalloc(&t->arena, t->local_count * sizeof(ir_value) + 16)};
+  ir_value *results = base_arena_alloc(&t->arena, output_count * sizeof *results + 16);
+  if (f == NULL || s.locals == NULL || results == NULL) return base_no_memory(64);
+  s.b = ir_builder_on(f);
+  add_params(&s, donate);
+  for (uint32_t i = 0; i < t->count && s.b.status == TTPU_OK; ++i) {
+    lower_record(&s, t->records[i], &t->arena);
+    if (s.b.status != TTPU_OK) return base_fail(s.b.status, "%s: %s", t->records[i]->op->name, s.b.message);
+  }
+  for (uint32_t i = 0; i < output_count; ++i) results[i] = s.locals[outputs[i]];
+  ir_return(&s.b, output_count, results);
+  if (s.b.status != TTPU_OK) return base_fail(s.b.status, "%s", s.b.message);
+  *out = f;
+  return TTPU_OK;
+}
+
+/* ---- cache ---- */
+
+static void unlink_use(rt_program *p) {
+  if (p->newer != NULL) p->newer->older = p->older;
+  else cache.newest = p->older;
+  if (p->older != NULL) p->older->newer = p->newer;
+  else cache.oldest = p->newer;
+}
+
+static void link_newest(rt_program *p) {
+  p->newer = NULL;
+  p->older = cache.newest;
+  if (cache.newest != NULL) cache.newest->newer = p;
+  else cache.oldest = p;
+  cache.newest = p;
+}
+
+static void drop(rt_program *p) {
+  rt_program **link = &cache.buckets[p->key.a % PROGRAM_BUCKETS];
+  while (*link != p) link = &(*link)->next;
+  *link = p->next;
+  unlink_use(p);
+  --cache.count;
+  pjrt_executable_free(p->executable);
+  base_free(p);
+}
+
+void rt_program_clear(void) {
+  while (cache.oldest != NULL) drop(cache.oldest);
+}
+
+static rt_program *lookup(base_hash128 key) {
+  rt_program *p = cache.buckets[key.a % PROGRAM_BUCKETS];
+  while (p != NULL && (p->key.a != key.a || p->key.b != key.b)) p = p->next;
+  return p;
+}
+
+/* How many programs the plugin has compiled (our own tells a bind from a compilation; others always compile). */
+static uint64_t compilations(void) {
+  pjrt_counters c;
+  if (pjrt_client_counters(rt_global.client, &c)) return c.structures_compiled;
+  return rt_global.counters.programs_built;
+}
+
+static ttpu_status note_compiled(const rt_trace *t, uint64_t compiled) {
+  rt_global.counters.programs_compiled += compiled;
+  if (compiled == 0 || rt_global.forbid_compile == 0) return TTPU_OK;
+  return base_fail(TTPU_FAILED_PRECONDITION,
+                   "a program was compiled where torch.tpu.errors_on_compile() forbids it: %u operators, from %s to %s",
+                   t->count, t->records[0]->op->name, t->records[t->count - 1]->op->name);
+}
+
+/* Lowers and compiles the trace's piece. */
+static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t output_count, const bool *donate,
+                                 pjrt_executable **out) {
+  uint64_t before = compilations();
+  base_arena arena;
+  base_arena_init(&arena);
+  ir_func *f = NULL;
+  ttpu_status status = build_func(d, &arena, outputs, output_count, donate, &f);
+  if (status != TTPU_OK) {
+    base_arena_free(&arena);
+    return status;
+  }
+  ++rt_global.counters.programs_built;
+  BASE_TRY(pjrt_compile(rt_global.client, d->pjrt, &arena, f, out));
+  return note_compiled(&d->trace, compilations() - before);
+}
+
+/* From the disk cache; false when it is not there or the plugin does not take it. */
+static bool load_piece(rt_device *d, base_hash128 key, pjrt_executable **out) {
+  size_t length;
+  void *payload = rt_disk_read(key, &length);
+  if (payload == NULL) return false;
+  bool loaded = pjrt_executable_deserialize(rt_global.client, d->pjrt, payload, length, out) == TTPU_OK;
+  base_free(payload);
+  if (!loaded) rt_disk_remove(key);
+  rt_global.counters.programs_loaded += loaded;
+  return loaded;
+}
+
+static void store_piece(base_hash128 key, pjrt_executable *e) {
+  void *payload;
+  size_t length;
+  if (pjrt_executable_serialize(e, &payload, &length) != TTPU_OK) return;
+  rt_disk_write(key, payload, length);
+  base_free(payload);
+}
+
+ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outputs, uint32_t output_count,
+                           const bool *donate, rt_program **out) {
+  key = base_mix128(key, d->index);
+  rt_program *p = lookup(key);
+  if (p != NULL) {
+    ++rt_global.counters.program_cache_hits;
+    unlink_use(p);
+    link_newest(p);
+    *out = p;
+    return TTPU_OK;
+  }
+  p = base_calloc(1, sizeof *p);
+  if (p == NULL) return base_no_memory(sizeof *p);
+  p->key = key;
+  ttpu_status status = TTPU_OK;
+  if (!rt_disk_enabled() || !load_piece(d, key, &p->executable)) {
+    status = compile_piece(d, outputs, output_count, donate, &p->executable);
+    if (status == TTPU_OK && rt_disk_enabled()) store_piece(key, p->executable);
+  }
+  if (status != TTPU_OK) {
+    pjrt_executable_free(p->executable);
+    base_free(p);
+    return status;
+  }
+  p->next = cache.buckets[key.a % PROGRAM_BUCKETS];
+  cache.buckets[key.a % PROGRAM_BUCKETS] = p;
+  link_newest(p);
+  if (++cache.count > PROGRAM_LIMIT) drop(cache.oldest);
+  *out = p;
+  return TTPU_OK;
+}

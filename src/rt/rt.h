@@ -1,0 +1,147 @@
+/* rt: the runtime. Takes calls of operators on tensors (a storage and a view of it) and gives them meaning: it
+ * records, cuts the record into pieces, turns a piece into a program through aten's lowerings, keeps programs,
+ * and runs them through pjrt. Knows nothing of C10 or Python; src/torch is its only user.
+ *
+ *   storage.c   storages, values, addresses
+ *   trace.c     recording, the rolling hash, cuts
+ *   program.c   piece -> ir -> executable; the program cache
+ *   views.c     reading and writing views of a storage's value, as IR
+ *   diskcache.c programs on disk, for plugins that compile slowly
+ *   opcache.c   results' metadata by call
+ *   device.c    the client, devices, memory statistics, streams' order, events
+ *
+ * One lock guards recording (rt_lock in rt_int.h); nothing is called back with it held, it is never held while
+ * waiting for a device, and no function here takes Python's GIL. All functions may be called from any thread.
+ */
+#ifndef TTPU_RT_H
+#define TTPU_RT_H
+
+#include "aten/aten.h"
+#include "base/base.h"
+#include "pjrt/pjrt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- process ---------------------------------------------------------------------------------- */
+
+/* Loads the plugin and makes the client, once; later calls return the first outcome. `soft_path` is the software
+ * TPU's library, used unless TTPU_PLUGIN names another. After fork a child gets FAILED_PRECONDITION. */
+ttpu_status rt_init(const char *soft_path);
+/* What else a program on disk depends on (PyTorch's version); before rt_init. */
+void rt_disk_set_salt(const char *text);
+bool rt_is_initialized(void);
+bool rt_in_bad_fork(void);
+pjrt_client *rt_client(void);
+uint32_t rt_device_count(void); /* 0 before rt_init */
+
+typedef enum { RT_FUSED, RT_EAGER, RT_BLOCKING } rt_mode; /* eager: an operator at a time */
+void rt_set_mode(rt_mode mode);
+rt_mode rt_get_mode(void);
+
+typedef struct rt_counters {
+  uint64_t ops_recorded, op_cache_hits, op_cache_misses;
+  uint64_t programs_run, program_cache_hits, programs_built; /* built: a piece not met before, lowered to IR */
+  uint64_t programs_compiled; /* of these, compiled; the rest found their code and only bound new sizes */
+  uint64_t programs_loaded;   /* from the disk cache, instead of being built */
+  uint64_t host_reads, uploads;
+} rt_counters;
+rt_counters rt_get_counters(void);
+void rt_reset_counters(void);
+/* While n > 0, compiling is an error at the next synchronisation that names the piece (torch.tpu.errors_on_compile). */
+void rt_forbid_compile(int delta);
+/* Forgets programs and metadata; bounds for both caches. */
+void rt_clear_caches(void);
+
+/* ---- storages --------------------------------------------------------------------------------- */
+
+typedef struct rt_storage rt_storage;
+
+/* RESOURCE_EXHAUSTED when the device's live storages would exceed its memory. Contents read as zero until written. */
+ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out);
+void rt_storage_free(rt_storage *s); /* NULL is fine */
+/* Unique among live storages of a process, ordered, never readable; NULL for zero bytes. */
+void *rt_storage_address(const rt_storage *s);
+size_t rt_storage_bytes(const rt_storage *s);
+uint32_t rt_storage_device(const rt_storage *s);
+/* Keeps what fits, fills the rest with zeros; the address changes when it grows. */
+ttpu_status rt_storage_resize(rt_storage *s, size_t bytes);
+/* The whole storage from host memory, dense, as `dtype`. release as in pjrt_buffer_from_host. */
+ttpu_status rt_storage_upload(rt_storage *s, ttpu_dtype dtype, uint32_t rank, const int64_t *dims, const void *data,
+                              void (*release)(void *), void *context);
+/* Makes dst the same value as src (same bytes, another storage); no copy is made. Same or another device. */
+ttpu_status rt_storage_assign(rt_storage *dst, rt_storage *src);
+
+/* ---- recording -------------------------------------------------------------------------------- */
+
+/* A variant of a row under which it was registered: "add_.Tensor" over row "add.Tensor". */
+typedef struct rt_op {
+  const aten_row *row;
+  const char *name;
+  uint64_t id; /* hash of the name: same in every process */
+} rt_op;
+
+typedef struct rt_tensor { /* a result: a view of a storage that is to be written */
+  rt_storage *storage; /* NULL: a result that does not exist (meta.flags: ATEN_UNDEFINED) */
+  aten_tensor meta;
+} rt_tensor;
+
+typedef struct rt_random { uint64_t seed, offset; } rt_random;
+
+typedef struct rt_call {
+  aten_call call;
+  rt_storage *const *storages; /* per tensor of the call; NULL where it has none */
+  base_hash128 key;            /* its rt_meta_key */
+  ir_precision precision;
+  rt_random random;
+} rt_call;
+
+/* Appends a call; each result's storage holds its new value when this returns (pending). The arrays are copied. */
+ttpu_status rt_record(uint32_t device, const rt_op *op, const rt_call *call, uint32_t result_count,
+                      const rt_tensor *results);
+/* Sends what is recorded on its way. The error, if any, is that of building or compiling. */
+ttpu_status rt_flush(uint32_t device);
+/* Flush and wait for all; returns the first error since the last synchronisation, and forgets it. */
+ttpu_status rt_synchronize(uint32_t device);
+/* Reads the whole storage, dense, waiting for it: `bytes` from the start into `to`. */
+ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes);
+bool rt_storage_is_ready(rt_storage *s); /* computed, not only recorded */
+
+/* ---- metadata cache --------------------------------------------------------------------------- */
+
+/* Results' metadata of a call. The key covers the row's variant, dtypes, sizes, strides, flags and static arguments;
+ * `salt` is what else decides (PyTorch's default dtype). */
+base_hash128 rt_meta_key(const rt_op *op, const aten_call *call, uint64_t salt);
+/* Copies result i's metadata; false when the key is unknown (then *count is untouched). */
+bool rt_meta_get(base_hash128 key, uint32_t *count, aten_shape *outs, uint32_t capacity);
+void rt_meta_put(base_hash128 key, uint32_t count, const aten_shape *outs);
+
+/* ---- events and memory ------------------------------------------------------------------------ */
+
+/* All streams of a device share its one order of execution, so waiting on an event of another stream is free. */
+typedef struct rt_event rt_event;
+ttpu_status rt_event_new(rt_event **out);
+void rt_event_free(rt_event *e);
+ttpu_status rt_event_record(rt_event *e, uint32_t device); /* flushes */
+bool rt_event_query(rt_event *e);
+ttpu_status rt_event_synchronize(rt_event *e);
+/* Milliseconds between two completed events; FAILED_PRECONDITION if one is not. */
+ttpu_status rt_event_elapsed(rt_event *start, rt_event *end, double *milliseconds);
+
+typedef struct rt_memory_stats {
+  /* storages that tensors hold */
+  uint64_t allocated, allocated_peak, allocated_total, freed_total, allocations, frees, active, active_peak;
+  /* the device's own count */
+  pjrt_memory_stats device;
+  uint64_t oom_count;
+} rt_memory_stats;
+ttpu_status rt_memory_get_stats(uint32_t device, rt_memory_stats *out);
+void rt_memory_reset_peak(uint32_t device);
+void rt_memory_reset_accumulated(uint32_t device);
+void rt_memory_trim(uint32_t device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,167 @@
+/* The runtime's inside.
+ *
+ * A *value* is what a storage holds at one moment: immutable, counted, dense row-major of some dtype and dims. It is
+ * pending (a result in the device's trace), ready (has a PJRT buffer, which may still be computing) or failed.
+ * A *storage* points at its current value; a write makes a new value and moves the storage to it.
+ *
+ * A *trace* is a device's list of records since its last cut. Each value that a record touches gets a *local* number
+ * in the trace, in order of first touch; a record names its operands by local numbers, so two pieces that do the
+ * same on different buffers are the same piece. The trace's hash is updated by each record over: the variant,
+ * static arguments, operands' locals, dtypes, sizes, strides, and for inputs the value's type. Together with which
+ * results are still wanted and which inputs may be donated it is the program's key.
+ *
+ * Who holds what: a storage holds its value; the trace holds every local value once; an event and the device's
+ * tail hold values. At a cut a value is wanted if anybody but the trace holds it.
+ *
+ * Dynamic numbers of a piece travel in two vectors, one of f64 and one of i64, uploaded once a run.
+ */
+#ifndef TTPU_RT_INT_H
+#define TTPU_RT_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "rt/rt.h"
+
+typedef enum { RT_PENDING, RT_READY, RT_FAILED } rt_state;
+
+typedef struct rt_value {
+  atomic_uint refs;
+  uint8_t state;
+  uint8_t dtype, rank;
+  uint32_t device;
+  uint32_t epoch, local; /* number in the trace of that epoch */
+  pjrt_buffer *buffer;   /* ready */
+  struct rt_error *error; /* failed */
+  int64_t numel;
+  int64_t dims[]; /* rank of them */
+} rt_value;
+
+typedef struct rt_error {
+  atomic_uint refs;
+  ttpu_status code;
+  char message[];
+} rt_error;
+
+rt_value *rt_value_new(uint32_t device, ttpu_dtype dtype, uint32_t rank, const int64_t *dims);
+rt_value *rt_value_share(rt_value *v);
+void rt_value_free(rt_value *v);
+void rt_value_fail(rt_value *v, rt_error *e); /* takes a reference of e for v */
+rt_error *rt_error_new(ttpu_status code, const char *message);
+void rt_error_free(rt_error *e);
+
+struct rt_storage {
+  uint32_t device;
+  size_t bytes;
+  void *address;
+  size_t address_bytes;
+  rt_value *value; /* NULL: never written, reads as zero. Guarded by rt_lock */
+};
+
+enum { RT_NO_LOCAL = 0xffffffffu };
+
+/* A number's place in the piece's vectors. */
+typedef struct rt_slot { uint8_t dtype; uint32_t index; } rt_slot;
+
+typedef struct rt_out {
+  uint32_t local;    /* of the value it makes */
+  uint32_t base;     /* local of the value it is written into, RT_NO_LOCAL when it covers the storage */
+  int64_t base_numel; /* of the storage in elements of the result's dtype; for a base never written */
+  aten_tensor meta;
+} rt_out;
+
+typedef struct rt_record_entry {
+  const rt_op *op;
+  aten_call call;            /* arrays in the trace's arena */
+  uint32_t *operands;        /* per tensor: local, RT_NO_LOCAL for numbers, undefined and never written */
+  rt_slot *tensor_slots;     /* per tensor, for numbers */
+  int64_t *storage_numels;   /* per tensor: elements of its storage, for never written ones */
+  rt_slot *number_slots;     /* per number */
+  rt_out *outs;
+  uint32_t out_count;
+  uint32_t random_slot;
+  uint8_t precision;
+} rt_record_entry;
+
+typedef struct rt_local {
+  rt_value *value;
+  bool is_input;
+} rt_local;
+
+typedef struct rt_trace {
+  base_arena arena;
+  rt_record_entry **records;
+  uint32_t count, capacity;
+  rt_local *locals;
+  uint32_t local_count, local_capacity;
+  double *f64s;
+  uint32_t f64_count, f64_capacity;
+  int64_t *i64s;
+  uint32_t i64_count, i64_capacity;
+  base_hash128 hash;
+  uint64_t window[4]; /* size-free hashes of the last operators: they decide cuts */
+  uint64_t bytes;     /* of results, an upper bound */
+  uint32_t epoch;
+} rt_trace;
+
+typedef struct rt_program {
+  base_hash128 key;
+  pjrt_executable *executable;
+  struct rt_program *next;         /* in its bucket */
+  struct rt_program *newer, *older; /* by last use */
+} rt_program;
+
+typedef struct rt_device {
+  uint32_t index;
+  pjrt_device *pjrt;
+  rt_trace trace;
+  rt_value *tail;          /* a result of the last program enqueued: ready when everything is */
+  uint64_t allocated, peak, limit;
+  uint64_t allocated_total, freed_total, allocations, frees, active, active_peak, oom_count;
+  uint64_t allocated_base, freed_base; /* for reset_accumulated */
+  pthread_mutex_t error_lock;
+  rt_error *error; /* the first since the last synchronisation */
+  uint32_t running; /* pieces whose outcome has not been noted; guarded by error_lock like error */
+  pthread_cond_t noted;
+} rt_device;
+
+typedef struct rt_runtime {
+  pthread_mutex_t lock;
+  pjrt_client *client;
+  rt_device *devices;
+  uint32_t device_count;
+  rt_mode mode;
+  rt_counters counters;
+  int forbid_compile;
+} rt_runtime;
+extern rt_runtime rt_global;
+
+static inline void rt_lock(void) { pthread_mutex_lock(&rt_global.lock); }
+static inline void rt_unlock(void) { pthread_mutex_unlock(&rt_global.lock); }
+
+/* With the lock held: */
+ttpu_status rt_trace_cut(rt_device *d); /* run what is recorded */
+void rt_device_note_error(rt_device *d, ttpu_status code, const char *message);
+/* Waits until the outcome of every piece is noted, then takes the error out (NULL: none); without the lock held. */
+rt_error *rt_device_take_error(rt_device *d);
+ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outputs, uint32_t output_count,
+                           const bool *donate, rt_program **out);
+void rt_program_clear(void);
+void rt_meta_clear(void);
+
+/* diskcache.c */
+bool rt_disk_enabled(void);
+void *rt_disk_read(base_hash128 key, size_t *length); /* NULL: not there; freed with base_free */
+void rt_disk_write(base_hash128 key, const void *payload, size_t length); /* failing is no error */
+void rt_disk_remove(base_hash128 key);
+
+/* views.c. `base` is dense row-major of base_type; the result has the tensor's sizes and dtype. */
+ir_value rt_view_read(ir_builder *b, ir_value base, const aten_tensor *t);
+/* The storage's next value when `update` (the tensor's sizes and dtype) is written through t. */
+ir_value rt_view_write(ir_builder *b, ir_value base, const aten_tensor *t, ir_value update);
+/* Is t dense (row-major up to a permutation), from offset 0? Then order[i] is the dim that is i-th in memory. */
+bool rt_view_is_dense(const aten_tensor *t, uint32_t order[TTPU_MAX_RANK]);
+/* The permutation that reads a tensor in memory order, and back. */
+ir_value rt_view_to_memory(ir_builder *b, const aten_tensor *t, const uint32_t *order, ir_value v);
+
+#endif

@@ -1,0 +1,341 @@
+/* Storages, values, and the addresses by which PyTorch tells storages apart. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "rt/rt_int.h"
+
+/* ---- values ---- */
+
+rt_value *rt_value_new(uint32_t device, ttpu_dtype dtype, uint32_t rank, const int64_t *dims) {
+  rt_value *v = base_alloc(sizeof *v + rank * sizeof(int64_t));
+  if (v == NULL) return NULL;
+  *v = (rt_value){.state = RT_PENDING, .dtype = (uint8_t)dtype, .rank = (uint8_t)rank, .device = device};
+  atomic_init(&v->refs, 1);
+  v->numel = base_numel(rank, dims);
+  if (rank > 0) memcpy(v->dims, dims, rank * sizeof(int64_t));
+  return v;
+}
+
+rt_value *rt_value_share(rt_value *v) {
+  atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed);
+  return v;
+}
+
+void rt_value_free(rt_value *v) {
+  if (v == NULL || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
+  pjrt_buffer_free(v->buffer);
+  rt_error_free(v->error);
+  base_free(v);
+}
+
+void rt_value_fail(rt_value *v, rt_error *e) {
+  if (e != NULL) atomic_fetch_add(&e->refs, 1);
+  v->error = e;
+  v->state = RT_FAILED;
+}
+
+rt_error *rt_error_new(ttpu_status code, const char *message) {
+  size_t length = strlen(message) + 1;
+  rt_error *e = base_alloc(sizeof *e + length);
+  if (e == NULL) return NULL;
+  atomic_init(&e->refs, 1);
+  e->code = code;
+  memcpy(e->message, message, length);
+  return e;
+}
+
+void rt_error_free(rt_error *e) {
+  if (e != NULL && atomic_fetch_sub(&e->refs, 1) == 1) base_free(e);
+}
+
+/* ---- addresses ----
+ * One reserved range without access; a storage owns a multiple of 512 bytes of it. Freed pieces are kept by size
+ * class (a power of two of 512-byte units) and handed out again; a class's pieces all have the class's full size. */
+
+enum { ADDRESS_UNIT_BITS = 9, ADDRESS_CLASSES = 48 };
+static const size_t address_reserve = (size_t)1 << 45;
+
+static struct {
+  pthread_mutex_t lock;
+  uint8_t *base;
+  size_t next;
+  struct { void **items; uint32_t count, capacity; } free[ADDRESS_CLASSES];
+} addresses = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static uint32_t address_class(size_t bytes) {
+  size_t units = (bytes + ((size_t)1 << ADDRESS_UNIT_BITS) - 1) >> ADDRESS_UNIT_BITS;
+  uint32_t c = 0;
+  while (((size_t)1 << c) < units) ++c;
+  return c;
+}
+
+static ttpu_status address_take(size_t bytes, void **out) {
+  ttpu_status status = TTPU_OK;
+  *out = NULL;
+  if (bytes == 0) return TTPU_OK;
+  uint32_t c = address_class(bytes);
+  pthread_mutex_lock(&addresses.lock);
+  if (addresses.base == NULL) {
+    void *p = mmap(NULL, address_reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p != MAP_FAILED) addresses.base = p;
+  }
+  if (addresses.free[c].count > 0) {
+    *out = addresses.free[c].items[--addresses.free[c].count];
+  } else {
+    size_t size = (size_t)1 << (c + ADDRESS_UNIT_BITS);
+    if (addresses.base == NULL || size > address_reserve - addresses.next) {
+      status = base_fail(TTPU_RESOURCE_EXHAUSTED, "no address range left for a storage of %zu bytes", bytes);
+    } else {
+      *out = addresses.base + addresses.next;
+      addresses.next += size;
+    }
+  }
+  pthread_mutex_unlock(&addresses.lock);
+  return status;
+}
+
+static void address_give(void *p, size_t bytes) {
+  if (p == NULL) return;
+  uint32_t c = address_class(bytes);
+  pthread_mutex_lock(&addresses.lock);
+  if (BASE_GROW(addresses.free[c].items, addresses.free[c].count, addresses.free[c].capacity))
+    addresses.free[c].items[addresses.free[c].count++] = p; /* else: lost from a range far larger than memory */
+  pthread_mutex_unlock(&addresses.lock);
+}
+
+/* ---- storages ---- */
+
+static ttpu_status account(rt_device *d, size_t bytes) {
+  if (d->limit > 0 && bytes > d->limit - (d->allocated < d->limit ? d->allocated : d->limit)) {
+    ++d->oom_count;
+    return base_fail(TTPU_RESOURCE_EXHAUSTED,
+                     "TPU out of memory. Tried to allocate %.2f MiB on tpu:%u, which has %.2f MiB of memory, of which "
+                     "%.2f MiB are held by live tensors.",
+                     (double)bytes / 1048576.0, d->index, (double)d->limit / 1048576.0, (double)d->allocated / 1048576.0);
+  }
+  d->allocated += bytes;
+  d->allocated_total += bytes;
+  ++d->allocations;
+  if (bytes > 0 && ++d->active > d->active_peak) d->active_peak = d->active;
+  if (d->allocated > d->peak) d->peak = d->allocated;
+  return TTPU_OK;
+}
+
+static void unaccount(rt_device *d, size_t bytes) {
+  d->allocated -= bytes;
+  d->freed_total += bytes;
+  ++d->frees;
+  if (bytes > 0) --d->active;
+}
+
+ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out) {
+  if (device >= rt_global.device_count)
+    return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device, rt_global.device_count);
+  rt_storage *s = base_calloc(1, sizeof *s);
+  if (s == NULL) return base_no_memory(sizeof *s);
+  s->device = device;
+  s->bytes = s->address_bytes = bytes;
+  rt_lock();
+  ttpu_status status = account(&rt_global.devices[device], bytes);
+  rt_unlock();
+  if (status == TTPU_OK) {
+    status = address_take(bytes, &s->address);
+    if (status != TTPU_OK) {
+      rt_lock();
+      unaccount(&rt_global.devices[device], bytes);
+      rt_unlock();
+    }
+  }
+  if (status != TTPU_OK) {
+    base_free(s);
+    return status;
+  }
+  *out = s;
+  return TTPU_OK;
+}
+
+void rt_storage_free(rt_storage *s) {
+  if (s == NULL) return;
+  rt_lock();
+  unaccount(&rt_global.devices[s->device], s->bytes);
+  rt_value *value = s->value;
+  s->value = NULL;
+  rt_unlock();
+  rt_value_free(value);
+  address_give(s->address, s->address_bytes);
+  base_free(s);
+}
+
+void *rt_storage_address(const rt_storage *s) { return s->address; }
+size_t rt_storage_bytes(const rt_storage *s) { return s->bytes; }
+uint32_t rt_storage_device(const rt_storage *s) { return s->device; }
+
+/* The value of a resized storage: operand 0 flat, cut or filled with zeros to result 0's size. */
+static void lower_resize(aten_lowering *c) {
+  ir_value v = aten_in(c, 0);
+  if (c->b->status != TTPU_OK) return;
+  int64_t have = ir_type_of(c->b->func, v).dims[0], want = c->outs[0].sizes[0], zero = 0;
+  if (have > want) {
+    v = ir_slice_dim(c->b, v, 0, 0, want, 1);
+  } else if (have < want) {
+    int64_t more = want - have;
+    v = ir_pad(c->b, v, ir_scalar_i64(c->b, (ttpu_dtype)c->outs[0].dtype, 0), &zero, &more, &zero);
+  }
+  aten_out(c, 0, v);
+}
+static const aten_row resize_row = {.name = "ttpu::resize", .lower = lower_resize};
+static const rt_op resize_op = {.row = &resize_row, .name = "resize_", .id = 0x7265736970ull};
+
+ttpu_status rt_storage_resize(rt_storage *s, size_t bytes) {
+  if (bytes == s->bytes) return TTPU_OK;
+  rt_device *d = &rt_global.devices[s->device];
+  void *address = s->address;
+  size_t address_bytes = s->address_bytes;
+  if (bytes > s->address_bytes) {
+    BASE_TRY(address_take(bytes, &address));
+    address_bytes = bytes;
+  }
+  rt_lock();
+  unaccount(d, s->bytes);
+  ttpu_status status = account(d, bytes);
+  if (status != TTPU_OK) (void)account(d, s->bytes);
+  rt_value *old = s->value;
+  ttpu_dtype dtype = old != NULL ? (ttpu_dtype)old->dtype : TTPU_U8;
+  int64_t have = old != NULL ? old->numel : 0, want = (int64_t)(bytes / base_dtype_bytes(dtype));
+  bool same_element = old != NULL && bytes % base_dtype_bytes(dtype) == 0;
+  rt_unlock();
+  if (status != TTPU_OK) {
+    if (address != s->address) address_give(address, address_bytes);
+    return status;
+  }
+  size_t old_bytes = s->bytes;
+  if (address != s->address) {
+    address_give(s->address, s->address_bytes);
+    s->address = address;
+    s->address_bytes = address_bytes;
+  }
+  s->bytes = bytes;
+  if (old == NULL) return TTPU_OK;
+  if (have == 0 || bytes == 0) { /* nothing to keep */
+    rt_lock();
+    s->value = NULL;
+    rt_unlock();
+    rt_value_free(old);
+    return TTPU_OK;
+  }
+  if (!same_element) { /* by bytes */
+    dtype = TTPU_U8;
+    have = (int64_t)old_bytes;
+    want = (int64_t)bytes;
+  }
+  int64_t one = 1;
+  aten_tensor from = {.dtype = (uint8_t)dtype, .rank = 1, .sizes = &have, .strides = &one};
+  aten_arg arg = {.kind = ATEN_TENSOR};
+  rt_call call = {.call = {.row = &resize_row, .arg_count = 1, .tensor_count = 1, .args = &arg, .tensors = &from},
+                  .storages = &s};
+  call.key = base_mix128(rt_meta_key(&resize_op, &call.call, 0), (uint64_t)want);
+  rt_tensor result = {.storage = s, .meta = {.dtype = (uint8_t)dtype, .rank = 1, .sizes = &want, .strides = &one}};
+  return rt_record(s->device, &resize_op, &call, 1, &result);
+}
+
+ttpu_status rt_storage_upload(rt_storage *s, ttpu_dtype dtype, uint32_t rank, const int64_t *dims, const void *data,
+                              void (*release)(void *), void *context) {
+  rt_value *v = rt_value_new(s->device, dtype, rank, dims);
+  if (v == NULL) return base_no_memory(sizeof *v);
+  ttpu_status status = pjrt_buffer_from_host(rt_global.devices[s->device].pjrt, dtype, rank, dims, data, release, context,
+                                             &v->buffer);
+  if (status != TTPU_OK) {
+    rt_value_free(v);
+    return status;
+  }
+  v->state = RT_READY;
+  rt_lock();
+  ++rt_global.counters.uploads;
+  rt_value *old = s->value;
+  s->value = v;
+  rt_unlock();
+  rt_value_free(old);
+  return TTPU_OK;
+}
+
+ttpu_status rt_storage_assign(rt_storage *dst, rt_storage *src) {
+  rt_lock();
+  rt_value *v = src->value != NULL ? rt_value_share(src->value) : NULL;
+  ttpu_status status = TTPU_OK;
+  if (v != NULL && dst->device != src->device) {
+    if (v->state == RT_PENDING) (void)rt_trace_cut(&rt_global.devices[src->device]);
+    rt_value *moved = rt_value_new(dst->device, (ttpu_dtype)v->dtype, v->rank, v->dims);
+    if (moved == NULL) {
+      status = base_no_memory(sizeof *moved);
+    } else if (v->state == RT_READY) {
+      status = pjrt_buffer_copy_to_device(v->buffer, rt_global.devices[dst->device].pjrt, &moved->buffer);
+      if (status == TTPU_OK) moved->state = RT_READY;
+    } else {
+      rt_value_fail(moved, v->error);
+    }
+    if (status != TTPU_OK) {
+      rt_value_free(moved);
+      moved = NULL;
+    }
+    rt_value_free(v);
+    v = moved;
+  }
+  rt_value *old = NULL;
+  if (status == TTPU_OK) {
+    old = dst->value;
+    dst->value = v;
+  }
+  rt_unlock();
+  rt_value_free(old);
+  return status;
+}
+
+ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes) {
+  rt_lock();
+  ++rt_global.counters.host_reads;
+  rt_value *v = s->value != NULL ? rt_value_share(s->value) : NULL;
+  ttpu_status status = TTPU_OK;
+  if (v != NULL && v->state == RT_PENDING) (void)rt_trace_cut(&rt_global.devices[s->device]);
+  rt_unlock();
+  if (v == NULL) {
+    memset(to, 0, bytes);
+    return TTPU_OK;
+  }
+  size_t have = (size_t)v->numel * base_dtype_bytes((ttpu_dtype)v->dtype);
+  if (v->state == RT_FAILED) {
+    status = base_fail(v->error != NULL ? v->error->code : TTPU_RESOURCE_EXHAUSTED, "%s",
+                       v->error != NULL ? v->error->message : "out of host memory");
+  } else if (have == bytes) {
+    status = pjrt_buffer_to_host(v->buffer, to, bytes);
+  } else { /* a storage with more or fewer bytes than were ever written */
+    void *all = base_alloc(have + 1);
+    status = all == NULL ? base_no_memory(have) : pjrt_buffer_to_host(v->buffer, all, have);
+    if (status == TTPU_OK) {
+      memset(to, 0, bytes);
+      memcpy(to, all, have < bytes ? have : bytes);
+    }
+    base_free(all);
+  }
+  if (status != TTPU_OK) { /* raised here: the next synchronisation need not say it again */
+    char message[1024];
+    snprintf(message, sizeof message, "%s", base_message());
+    rt_device *d = &rt_global.devices[s->device];
+    rt_error *e = rt_device_take_error(d);
+    if (e != NULL && e->code != status) rt_device_note_error(d, e->code, e->message);
+    rt_error_free(e);
+    status = base_fail(status, "%s", message);
+  }
+  rt_value_free(v);
+  return status;
+}
+
+bool rt_storage_is_ready(rt_storage *s) {
+  rt_lock();
+  rt_value *v = s->value != NULL ? rt_value_share(s->value) : NULL;
+  rt_unlock();
+  if (v == NULL) return true;
+  bool ready = v->state == RT_FAILED || (v->state == RT_READY && pjrt_buffer_is_ready(v->buffer));
+  rt_value_free(v);
+  return ready;
+}

@@ -1,0 +1,502 @@
+/* The engine: gemm_job_run. Small products go straight through the micro-kernel on the caller's thread, skinny ones
+ * through the streaming kernels, the rest through packed panels. */
+#include <string.h>
+
+#include "soft/kern/gemm_int.h"
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+/* `total` cut into the fewest pieces of at most `most`, as equal as multiples of `unit` allow. */
+static int64_t even_piece(int64_t total, int64_t most, int64_t unit) {
+  return round_up(ceil_div(total, max64(1, ceil_div(total, most))), unit);
+}
+
+static const char *at(const void *p, ttpu_dtype t, int64_t elements) {
+  return (const char *)p + elements * (int64_t)base_dtype_bytes(t);
+}
+
+/* Do elements of `a` have `b`'s bits? Integers of one width do, whatever their sign. */
+static bool same_kind(ttpu_dtype a, ttpu_dtype b) {
+  return base_dtype_bytes(a) == base_dtype_bytes(b) && (a == b || base_dtype_is_integer(a));
+}
+
+/* Does the micro-kernel's own result belong in C as it is? */
+static bool stores_directly(const gemm_job *j) {
+  return !j->store && !j->epilogue && !j->bias && j->c_col == 1 && (j->beta == 0 || j->beta == 1) &&
+         same_kind(j->out, j->kernel->acc);
+}
+
+/* ---- finishing a tile of accumulators -------------------------------------------------------- */
+
+enum { FINISH_COLUMNS = 512 };
+
+#define ADD_SCALED(T)                                                                                                  \
+  {                                                                                                                    \
+    T *t = tile;                                                                                                       \
+    const T *x = add;                                                                                                  \
+    for (int64_t i = 0; i < n; ++i) t[i] += scale == 1 ? x[i] : (T)scale * x[i];                                       \
+    return;                                                                                                            \
+  }
+/* tile[i] += scale * add[i], n elements of the accumulator's dtype. */
+static void add_scaled(ttpu_dtype acc, int64_t n, void *tile, const void *add, double scale) {
+  switch (acc) {
+    case TTPU_C64: n *= 2; /* fall through */
+    case TTPU_F32: ADD_SCALED(float)
+    case TTPU_C128: n *= 2; /* fall through */
+    case TTPU_F64: ADD_SCALED(double)
+    case TTPU_U32: {
+      uint32_t *t = tile, s = (uint32_t)(int64_t)scale;
+      for (int64_t i = 0; i < n; ++i) t[i] += s * ((const uint32_t *)add)[i];
+      return;
+    }
+    default: {
+      uint64_t *t = tile, s = (uint64_t)(int64_t)scale;
+      for (int64_t i = 0; i < n; ++i) t[i] += s * ((const uint64_t *)add)[i];
+    }
+  }
+}
+
+static void add_bias(const gemm_job *j, int64_t batch, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
+                     char *tile, int64_t stride) {
+  const ttpu_dtype acc = j->kernel->acc;
+  const int64_t ab = (int64_t)base_dtype_bytes(acc);
+  const char *bias = at(j->bias, j->bias_dtype, batch * j->bias_batch + (j->bias_rows ? row0 : col0));
+  char row[FINISH_COLUMNS * 16] __attribute__((aligned(64)));
+  for (int64_t c = 0; c < cols; c += FINISH_COLUMNS) {
+    const int64_t n = min64(FINISH_COLUMNS, cols - c);
+    if (!j->bias_rows) gemm_convert_row(j->bias_dtype, acc, n, at(bias, j->bias_dtype, c), 1, row);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (j->bias_rows) gemm_convert_row(j->bias_dtype, acc, n, at(bias, j->bias_dtype, r), 0, row);
+      add_scaled(acc, n, tile + (r * stride + c) * ab, row, 1);
+    }
+  }
+}
+
+static void add_old(const gemm_job *j, const char *c0, int64_t rows, int64_t cols, char *tile, int64_t stride) {
+  const ttpu_dtype acc = j->kernel->acc;
+  const int64_t ab = (int64_t)base_dtype_bytes(acc);
+  char row[FINISH_COLUMNS * 16] __attribute__((aligned(64)));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; c += FINISH_COLUMNS) {
+      const int64_t n = min64(FINISH_COLUMNS, cols - c);
+      gemm_convert_row(j->out, acc, n, at(c0, j->out, r * j->c_row + c * j->c_col), j->c_col, row);
+      add_scaled(acc, n, tile + (r * stride + c) * ab, row, j->beta);
+    }
+}
+
+/* C's columns are contiguous: transposes blocks of 32x32 on the way. */
+static void store_transposed(const gemm_job *j, char *c0, int64_t rows, int64_t cols, const char *tile,
+                             int64_t stride) {
+  const ttpu_dtype acc = j->kernel->acc;
+  const int64_t ab = (int64_t)base_dtype_bytes(acc), ob = (int64_t)base_dtype_bytes(j->out);
+  char block[32 * 32 * 8] __attribute__((aligned(64)));
+  for (int64_t r = 0; r < rows; r += 32)
+    for (int64_t c = 0; c < cols; c += 32) {
+      const int nr = (int)min64(32, rows - r), nc = (int)min64(32, cols - c);
+      const char *from = tile + (r * stride + c) * ab;
+      if (ab == 4) gemm_isa_get()->pack_4(nr, nr, nc, from, stride, 1, block);
+      else gemm_isa_get()->pack_8(nr, nr, nc, from, stride, 1, block);
+      for (int i = 0; i < nc; ++i)
+        gemm_store_row(acc, j->out, nr, block + i * nr * ab, c0 + (r * j->c_row + (c + i) * j->c_col) * ob, j->c_row);
+    }
+}
+
+static void finish_tile(const gemm_job *j, int64_t batch, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
+                        char *tile, int64_t stride) {
+  const ttpu_dtype acc = j->kernel->acc;
+  const int64_t ab = (int64_t)base_dtype_bytes(acc), ob = (int64_t)base_dtype_bytes(j->out);
+  char *c0 = j->store ? NULL : (char *)j->c + (batch * j->c_batch + row0 * j->c_row + col0 * j->c_col) * ob;
+  if (j->beta != 0 && c0) add_old(j, c0, rows, cols, tile, stride);
+  if (j->bias) add_bias(j, batch, row0, rows, col0, cols, tile, stride);
+  if (j->epilogue) j->epilogue(j->epilogue_ctx, batch, row0, rows, col0, cols, tile, stride);
+  if (j->store) {
+    j->store(j->store_ctx, batch, row0, rows, col0, cols, tile, stride);
+    return;
+  }
+  if (j->c_col != 1 && j->c_row == 1 && rows > 1 && ab <= 8) {
+    store_transposed(j, c0, rows, cols, tile, stride);
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    gemm_store_row(acc, j->out, cols, tile + r * stride * ab, c0 + r * j->c_row * ob, j->c_col);
+}
+
+/* ---- blocking -------------------------------------------------------------------------------- */
+
+typedef struct gemm_blocking {
+  int64_t kc, mc;               /* values of k and rows of A in one packed block */
+  int64_t tile_rows, tile_cols; /* a task */
+  int64_t row_tiles, col_tiles;
+  int64_t a_bytes, b_bytes, tile_bytes; /* a worker's workspace, each a multiple of 64 */
+  int64_t worker_bytes;
+  bool direct; /* accumulate in C */
+} gemm_blocking;
+
+/* The block of k: a panel of B fills L1. Part of the result's rounding, so it depends on k and the CPU alone. */
+static int64_t block_of_k(const gemm_kernel *kernel, int64_t k) {
+  const int64_t l1 = base_cpu()->l1d_bytes ? base_cpu()->l1d_bytes : 32768;
+  const int64_t fit = l1 / (kernel->nr * (int64_t)base_dtype_bytes(kernel->packed));
+  return even_piece(max64(k, 1), max64(64, min64(fit, 512)), max64(8, kernel->k_unit));
+}
+
+static double work(const gemm_job *j) {
+  return 2.0 * (double)j->m * (double)j->n * (double)max64(j->k, 1) * (double)j->batch;
+}
+
+/* Nanoseconds on one thread, for the pool: a guess within a factor of three. */
+static int64_t cost(const gemm_job *j) {
+  const double rate = base_cpu()->avx512 ? 100 : base_cpu()->avx2 ? 50 : 8;
+  const double ns = work(j) / rate * (double)base_dtype_bytes(j->kernel->packed) / 4;
+  return ns > 1e15 ? (int64_t)1e15 : (int64_t)ns;
+}
+
+static gemm_blocking block(const gemm_job *j) {
+  const gemm_kernel *kernel = j->kernel;
+  const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed), ab = (int64_t)base_dtype_bytes(kernel->acc);
+  const int64_t l2 = base_cpu()->l2_bytes ? base_cpu()->l2_bytes : 512 << 10;
+  const int threads = base_pool_size();
+  gemm_blocking s = {.direct = stores_directly(j)};
+  s.kc = block_of_k(kernel, j->k);
+  const int64_t most_mc = max64(kernel->mr, l2 / 4 / (s.kc * pb) / kernel->mr * kernel->mr);
+  const int64_t most_cols = max64(kernel->nr, l2 / 2 / (s.kc * pb) / kernel->nr * kernel->nr);
+  const int64_t most_rows = s.direct ? 2 * most_mc : max64(kernel->mr, min64(most_mc, l2 / 2 / (most_cols * ab)));
+  s.tile_cols = even_piece(j->n, most_cols, kernel->nr);
+  s.tile_rows = even_piece(j->m, most_rows, kernel->mr);
+  /* Enough tasks for all threads, as long as a task is worth handing over. */
+  const double task = work(j) / (double)j->batch;
+  for (;;) {
+    s.row_tiles = ceil_div(j->m, s.tile_rows);
+    s.col_tiles = ceil_div(j->n, s.tile_cols);
+    const int64_t tasks = s.row_tiles * s.col_tiles * j->batch;
+    const double each = task / (double)(s.row_tiles * s.col_tiles);
+    if (threads == 1 || (tasks >= threads && (each < 5e7 || tasks >= 4 * threads)) || each < 4e6) break;
+    const bool by_cols = s.tile_cols > kernel->nr && (s.tile_cols >= s.tile_rows || s.tile_rows <= kernel->mr);
+    if (!by_cols && s.tile_rows <= kernel->mr) break;
+    if (by_cols) s.tile_cols = round_up(ceil_div(s.tile_cols, 2), kernel->nr);
+    else s.tile_rows = round_up(ceil_div(s.tile_rows, 2), kernel->mr);
+  }
+  s.mc = min64(most_mc, s.tile_rows);
+  const int64_t kc = gemm_padded(kernel, s.kc);
+  const int64_t overhang = kernel->a_by_rows ? kernel->mr * kc * pb : 64; /* tiles are loaded whole */
+  s.a_bytes = round_up(s.mc * kc * pb + overhang, 64);
+  s.b_bytes = j->b.panels ? 0 : round_up(s.tile_cols * kc * pb, 64);
+  s.tile_bytes = s.direct ? 0 : round_up(s.tile_rows * s.tile_cols * ab, 64);
+  s.worker_bytes = s.a_bytes + s.b_bytes + s.tile_bytes + 64; /* 64: workers' parts fall into different sets */
+  return s;
+}
+
+/* ---- one task -------------------------------------------------------------------------------- */
+
+static void pack_panel(const gemm_kernel *kernel, gemm_side side, const gemm_operand *o, int64_t batch, int64_t line0, int lines,
+                       int width, int64_t k0, int64_t count, void *dst) {
+  if (o->pack) o->pack(o->data, batch, line0, lines, width, k0, count, dst);
+  else
+    gemm_pack(kernel, side, o->dtype, lines, width, count, at(o->data, o->dtype, batch * o->batch + line0 * o->line + k0 * o->k),
+              o->line, o->k, dst);
+}
+
+/* Rows in the panel that starts at row r of `rows`: as even as can be, so that a remainder of one row is not a panel
+ * of its own. */
+static int panel_rows(const gemm_kernel *kernel, int64_t rows) {
+  return (int)ceil_div(rows, ceil_div(rows, kernel->mr));
+}
+
+typedef struct gemm_task {
+  const gemm_job *job;
+  const gemm_blocking *s;
+  char *workspace;
+} gemm_task;
+
+/* One block of k for `rows` packed rows against the packed columns of the tile. B's panel stays in L1 while A's
+ * panels pass by. */
+static void multiply_block(const gemm_kernel *kernel, int64_t count, int64_t rows, const char *a, int64_t cols,
+                           const char *b, int64_t b_panel, char *c, int64_t c_row, bool accumulate) {
+  const int64_t ab = (int64_t)base_dtype_bytes(kernel->acc), pb = (int64_t)base_dtype_bytes(kernel->packed);
+  const int height = panel_rows(kernel, rows);
+  const int64_t a_panel = height * gemm_padded(kernel, count) * pb;
+  for (int64_t col = 0; col < cols; col += kernel->nr, b += b_panel) {
+    const int wide = (int)min64(kernel->nr, cols - col);
+    const char *ap = a;
+    for (int64_t row = 0; row < rows; row += height, ap += a_panel)
+      kernel->run(count, (int)min64(height, rows - row), wide, ap, b, c + (row * c_row + col) * ab, c_row, accumulate);
+  }
+}
+
+static void run_tile(const gemm_task *t, int64_t batch, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
+                     char *workspace) {
+  const gemm_job *j = t->job;
+  const gemm_blocking *s = t->s;
+  const gemm_kernel *kernel = j->kernel;
+  const int64_t ab = (int64_t)base_dtype_bytes(kernel->acc), pb = (int64_t)base_dtype_bytes(kernel->packed);
+  char *a = workspace, *b_own = a + s->a_bytes, *tile = b_own + s->b_bytes;
+  char *c = s->direct ? (char *)j->c + (batch * j->c_batch + row0 * j->c_row + col0) * ab : tile;
+  const int64_t c_row = s->direct ? j->c_row : s->tile_cols;
+  const int64_t all_panels = ceil_div(j->n, kernel->nr);
+  int64_t k0 = 0;
+  do {
+    const int64_t count = min64(s->kc, j->k - k0), padded = gemm_padded(kernel, count);
+    const int64_t b_panel = kernel->nr * padded * pb;
+    const char *b = b_own;
+    if (j->b.panels) {
+      b = (const char *)j->b.panels + (k0 * all_panels * kernel->nr + col0 / kernel->nr * kernel->nr * padded) * pb;
+    } else {
+      for (int64_t col = 0; col < cols; col += kernel->nr)
+        pack_panel(kernel, GEMM_B, &j->b, batch, col0 + col, (int)min64(kernel->nr, cols - col), kernel->nr, k0, count,
+                   b_own + col / kernel->nr * b_panel);
+    }
+    for (int64_t r = 0; r < rows; r += s->mc) {
+      const int64_t block_rows = min64(s->mc, rows - r);
+      const int height = panel_rows(kernel, block_rows);
+      for (int64_t i = 0; i < block_rows; i += height) {
+        const int lines = (int)min64(height, block_rows - i);
+        pack_panel(kernel, GEMM_A, &j->a, batch, row0 + r + i, lines, lines, k0, count, a + i * padded * pb);
+      }
+      multiply_block(kernel, count, block_rows, a, cols, b, b_panel, c + r * c_row * ab, c_row,
+                     k0 > 0 || (s->direct && j->beta == 1));
+    }
+    k0 += count;
+  } while (k0 < j->k);
+  if (!s->direct) finish_tile(j, batch, row0, rows, col0, cols, tile, c_row);
+}
+
+static void run_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
+  const gemm_task *t = ctx;
+  const gemm_job *j = t->job;
+  const gemm_blocking *s = t->s;
+  if (j->kernel->begin) j->kernel->begin();
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t row0 = i % s->row_tiles * s->tile_rows;
+    const int64_t col0 = i / s->row_tiles % s->col_tiles * s->tile_cols;
+    const int64_t batch = i / (s->row_tiles * s->col_tiles);
+    run_tile(t, batch, row0, min64(s->tile_rows, j->m - row0), col0, min64(s->tile_cols, j->n - col0),
+             t->workspace + worker * s->worker_bytes);
+  }
+  if (j->kernel->end) j->kernel->end();
+}
+
+static ttpu_status run_blocked(const gemm_job *j, void *workspace) {
+  const gemm_blocking s = block(j);
+  const int64_t tasks = s.row_tiles * s.col_tiles * j->batch;
+  const size_t bytes = (size_t)(s.worker_bytes * (tasks == 1 ? 1 : base_pool_size()));
+  char small[32768] __attribute__((aligned(64)));
+  void *own = NULL;
+  if (!workspace && bytes <= sizeof small) workspace = small;
+  if (!workspace) {
+    workspace = own = base_alloc_aligned(64, bytes);
+    if (!own) return base_no_memory(bytes);
+  }
+  gemm_task t = {.job = j, .s = &s, .workspace = workspace};
+  if (tasks == 1) run_tasks(&t, 0, 1, 0);
+  else base_pool_run(tasks, max64(1, (int64_t)(20000 / max64(1, cost(j) / tasks))), cost(j), run_tasks, &t);
+  base_free(own);
+  return TTPU_OK;
+}
+
+/* ---- small: no packing of A, B only where its columns are not contiguous ----------------------- */
+
+enum { SMALL_TILE_BYTES = 16384, SMALL_B_BYTES = 32768 };
+
+static bool is_small(const gemm_job *j) {
+  const gemm_kernel *kernel = j->kernel;
+  if (!kernel->direct || j->a.pack || j->b.pack || j->b.panels) return false;
+  if (!same_kind(j->a.dtype, kernel->packed) || !same_kind(j->b.dtype, kernel->packed)) return false;
+  if (j->m > 96 || j->n > 96 || j->k > 128) return false;
+  const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed);
+  if (kernel->nr * j->k * pb > SMALL_B_BYTES) return false;
+  return stores_directly(j) || j->m * j->n * pb <= SMALL_TILE_BYTES;
+}
+
+static void run_small(const gemm_job *j, int64_t batch) {
+  const gemm_kernel *kernel = j->kernel;
+  const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed), nr = kernel->nr;
+  char tile[SMALL_TILE_BYTES] __attribute__((aligned(64)));
+  char packed[SMALL_B_BYTES] __attribute__((aligned(64)));
+  const bool direct = stores_directly(j);
+  char *c = direct ? (char *)j->c + batch * j->c_batch * pb : tile;
+  const int64_t c_row = direct ? j->c_row : j->n;
+  const char *a = at(j->a.data, j->a.dtype, batch * j->a.batch), *b = at(j->b.data, j->b.dtype, batch * j->b.batch);
+  const int height = panel_rows(kernel, j->m);
+  for (int64_t col = 0; col < j->n; col += nr) {
+    const int wide = (int)min64(nr, j->n - col);
+    const char *panel = b + col * pb;
+    int64_t b_row = j->b.k;
+    if (j->b.line != 1 || wide % kernel->lanes) {
+      gemm_pack(kernel, GEMM_B, j->b.dtype, wide, (int)nr, j->k, b + col * j->b.line * pb, j->b.line, j->b.k, packed);
+      panel = packed;
+      b_row = nr;
+    }
+    for (int64_t row = 0; row < j->m; row += height)
+      kernel->direct(j->k, (int)min64(height, j->m - row), wide, a + row * j->a.line * pb, j->a.line, j->a.k, panel,
+                     b_row, c + (row * c_row + col) * pb, c_row, direct && j->beta == 1);
+  }
+  if (!direct) finish_tile(j, batch, 0, j->m, 0, j->n, tile, c_row);
+}
+
+static void run_small_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  for (int64_t i = begin; i < end; ++i) run_small(ctx, i);
+}
+
+/* ---- skinny: B is read once, where it lies ----------------------------------------------------- */
+
+enum { SKINNY_COLUMNS = 2048, SKINNY_TILE_BYTES = 32768 }; /* a task's columns and its sums */
+
+static const gemm_skinny *skinny_for(const gemm_job *j) {
+  /* With pairs the blocked way multiplies twice as fast, which pays for packing B from here on. */
+  if (j->kernel->kr == 2 && j->m > GEMM_SKINNY) return NULL;
+  if (j->m > GEMM_SKINNY_ROWS || j->b.pack || j->b.panels || j->a.pack || j->k == 0) return NULL;
+  const bool dot = j->b.k == 1, axpy = j->b.line == 1;
+  if ((!dot && !axpy) || j->n * j->k < 2048 || (axpy && !dot && j->n < 16) || (dot && !axpy && j->k < 16)) return NULL;
+  if (j->kernel->packed != TTPU_F32 && j->kernel->packed != TTPU_F64 && j->kernel->packed != TTPU_BF16) return NULL;
+  const gemm_isa *isa = gemm_isa_get();
+  for (int i = 0; i < isa->skinny_count; ++i)
+    if (isa->skinny[i].weight == j->b.dtype && isa->skinny[i].acc == j->kernel->acc) return &isa->skinny[i];
+  return NULL;
+}
+
+typedef struct skinny_task {
+  const gemm_job *job;
+  const gemm_skinny *kernel;
+  const char *a; /* all rows of A of all batches in the accumulator's dtype, contiguous along k */
+  int64_t a_row, a_batch;
+  int64_t columns, strips; /* a task's columns; tasks per batch */
+} skinny_task;
+
+/* Lines in groups that stay in L2 while groups of rows pass by. */
+static void skinny_dot(const skinny_task *t, const char *a, const char *w, int64_t cols, char *tile) {
+  const gemm_job *j = t->job;
+  const int64_t ab = (int64_t)base_dtype_bytes(j->kernel->acc), wb = (int64_t)base_dtype_bytes(j->b.dtype);
+  for (int64_t c = 0; c < cols; c += 16)
+    for (int64_t r = 0; r < j->m; r += GEMM_SKINNY)
+      t->kernel->dot(min64(GEMM_SKINNY, j->m - r), min64(16, cols - c), j->k, a + r * t->a_row * ab, t->a_row,
+                     w + c * j->b.line * wb, j->b.line, tile + (r * t->columns + c) * ab, t->columns);
+}
+
+static void skinny_axpy(const skinny_task *t, const char *a, const char *w, int64_t cols, char *tile) {
+  const gemm_job *j = t->job;
+  const int64_t ab = (int64_t)base_dtype_bytes(j->kernel->acc), wb = (int64_t)base_dtype_bytes(j->b.dtype);
+  memset(tile, 0, (size_t)(j->m * t->columns * ab));
+  for (int64_t p = 0; p < j->k; p += 64)
+    for (int64_t r = 0; r < j->m; r += GEMM_SKINNY)
+      t->kernel->axpy(min64(GEMM_SKINNY, j->m - r), cols, min64(64, j->k - p), a + (r * t->a_row + p) * ab, t->a_row,
+                      w + p * j->b.k * wb, j->b.k, tile + r * t->columns * ab, t->columns);
+}
+
+static void run_skinny_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
+  const skinny_task *t = ctx;
+  const gemm_job *j = t->job;
+  const int64_t ab = (int64_t)base_dtype_bytes(j->kernel->acc);
+  char tile[SKINNY_TILE_BYTES] __attribute__((aligned(64)));
+  (void)worker;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t batch = i / t->strips, col0 = i % t->strips * t->columns;
+    const int64_t cols = min64(t->columns, j->n - col0);
+    const char *a = t->a + batch * t->a_batch * ab;
+    const char *w = at(j->b.data, j->b.dtype, batch * j->b.batch + col0 * j->b.line);
+    if (j->b.k == 1) skinny_dot(t, a, w, cols, tile);
+    else skinny_axpy(t, a, w, cols, tile);
+    finish_tile(j, batch, 0, j->m, col0, cols, tile, t->columns);
+  }
+}
+
+static ttpu_status run_skinny(const gemm_job *j, const gemm_skinny *kernel, void *workspace) {
+  const ttpu_dtype acc = j->kernel->acc;
+  const int64_t ab = (int64_t)base_dtype_bytes(acc), rows = j->m * (j->a.batch ? j->batch : 1);
+  skinny_task t = {.job = j, .kernel = kernel, .a = j->a.data, .a_row = j->a.line, .a_batch = j->a.batch};
+  void *own = NULL;
+  char small[8192] __attribute__((aligned(64)));
+  if (j->a.dtype != acc || (j->a.k != 1 && j->k > 1)) {
+    const size_t bytes = (size_t)(rows * j->k * ab);
+    if (!workspace) workspace = bytes <= sizeof small ? small : (own = base_alloc_aligned(64, bytes));
+    if (!workspace) return base_no_memory(bytes);
+    for (int64_t r = 0; r < rows; ++r)
+      gemm_convert_row(j->a.dtype, acc, j->k,
+                       at(j->a.data, j->a.dtype, r / j->m * j->a.batch + r % j->m * j->a.line), j->a.k,
+                       (char *)workspace + r * j->k * ab);
+    t.a = workspace;
+    t.a_row = j->k;
+    t.a_batch = j->a.batch ? j->m * j->k : 0;
+  }
+  /* Tasks of at least 64 KB of B. When B's rows run along n, a strip is as wide as the sums in L1 allow, as long as there is
+   * work for every thread: short pieces of rows are slow to fetch. */
+  const int64_t line_bytes = j->k * (int64_t)base_dtype_bytes(j->b.dtype);
+  const int64_t most = min64(SKINNY_COLUMNS, SKINNY_TILE_BYTES / (j->m * ab) / 16 * 16);
+  const int64_t share = round_up(ceil_div(j->n * j->batch, 2 * base_pool_size()), 64);
+  const int64_t fewest = round_up(65536 / max64(1, line_bytes), 16);
+  t.columns = min64(most, j->b.k == 1 ? max64(16, fewest) : max64(128, max64(share, fewest)));
+  t.strips = ceil_div(j->n, t.columns);
+  /* Memory-bound: 20 GB/s; compute-bound beyond a few rows. */
+  const int64_t bytes_cost = j->batch * j->n * line_bytes / 20;
+  base_pool_run(j->batch * t.strips, 1, max64(bytes_cost, cost(j) * 2), run_skinny_tasks, &t);
+  base_free(own);
+  return TTPU_OK;
+}
+
+/* ---- entry ----------------------------------------------------------------------------------- */
+
+size_t gemm_job_workspace(const gemm_job *j) {
+  if (is_small(j)) return 0;
+  if (skinny_for(j)) {
+    const bool copies = j->a.dtype != j->kernel->acc || j->a.k != 1;
+    return copies ? (size_t)(j->m * (j->a.batch ? j->batch : 1) * j->k) * base_dtype_bytes(j->kernel->acc) : 0;
+  }
+  const gemm_blocking s = block(j);
+  return (size_t)(s.worker_bytes * (s.row_tiles * s.col_tiles * j->batch == 1 ? 1 : base_pool_size()));
+}
+
+ttpu_status gemm_job_run(const gemm_job *j, void *workspace) {
+  const gemm_skinny *skinny;
+  if (is_small(j)) {
+    const int64_t each = max64(1, cost(j) / j->batch) + 100;
+    if (j->batch == 1) run_small(j, 0);
+    else base_pool_run(j->batch, max64(1, 10000 / each), each * j->batch, run_small_tasks, (void *)(uintptr_t)j);
+    return TTPU_OK;
+  }
+  if ((skinny = skinny_for(j))) return run_skinny(j, skinny, workspace);
+  return run_blocked(j, workspace);
+}
+
+/* ---- packing B ahead -------------------------------------------------------------------------- */
+
+size_t kern_gemm_packed_b_bytes(const kern_gemm *g) {
+  const gemm_kernel *kernel = gemm_kernel_get(g->a_dtype, g->b_dtype ? g->b_dtype : g->a_dtype, g->out, g->precision);
+  if (!kernel || g->n <= 0 || g->k <= 0) return 0;
+  /* Only the last block of k has padding: block_of_k gives multiples of the unit. */
+  return (size_t)(round_up(g->n, kernel->nr) * gemm_padded(kernel, g->k)) * base_dtype_bytes(kernel->packed);
+}
+
+typedef struct pack_task {
+  const gemm_kernel *kernel;
+  gemm_operand b;
+  int64_t n, k, kc, panels;
+  char *to;
+} pack_task;
+
+static void pack_b_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
+  const pack_task *t = ctx;
+  const int nr = t->kernel->nr;
+  const int64_t pb = (int64_t)base_dtype_bytes(t->kernel->packed);
+  (void)worker;
+  for (int64_t i = begin; i < end; ++i)
+    for (int64_t k0 = 0; k0 < t->k; k0 += t->kc) {
+      const int64_t count = min64(t->kc, t->k - k0);
+      pack_panel(t->kernel, GEMM_B, &t->b, 0, i * nr, (int)min64(nr, t->n - i * nr), nr, k0, count,
+                 t->to + (k0 * t->panels * nr + i * nr * gemm_padded(t->kernel, count)) * pb);
+    }
+}
+
+ttpu_status kern_gemm_pack_b(const kern_gemm *g, void *packed) {
+  const ttpu_dtype b_dtype = g->b_dtype ? g->b_dtype : g->a_dtype;
+  pack_task t = {.kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision), .n = g->n, .k = g->k, .to = packed};
+  if (!t.kernel)
+    return base_fail(TTPU_INVALID_ARGUMENT, "gemm: no product of dtypes %d and %d into %d", (int)g->a_dtype,
+                     (int)b_dtype, (int)g->out);
+  if (g->n <= 0 || g->k <= 0) return TTPU_OK;
+  t.b = (gemm_operand){.dtype = b_dtype, .data = g->b, .line = g->b_col, .k = g->b_row};
+  t.kc = block_of_k(t.kernel, t.k);
+  t.panels = ceil_div(t.n, t.kernel->nr);
+  base_pool_run(t.panels, 1, t.n * t.k, pack_b_tasks, &t);
+  return TTPU_OK;
+}

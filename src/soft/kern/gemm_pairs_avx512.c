@@ -1,0 +1,57 @@
+/* Micro-kernels over pairs of k, AVX-512: gemm_bf16_avx512bf16_14x32 (vdpbf16ps: products exact, subnormals flushed to
+ * zero) and gemm_i16_avx512vnni_14x32 (vpdpwssd: exact modulo 2^32). A pair is one 4-byte element. */
+#include "soft/kern/simd_avx512.h"
+#include "soft/kern/gemm_int.h"
+
+#pragma GCC target("avx512bf16,avx512vnni")
+
+SIMD_INLINE f32v dot_bf16(u32v a, u32v b, f32v c) {
+  return (f32v)_mm512_dpbf16_ps((__m512)c, (__m512bh)(__m512i)a, (__m512bh)(__m512i)b);
+}
+SIMD_INLINE u32v dot_i16(u32v a, u32v b, u32v c) {
+  return (u32v)_mm512_dpwssd_epi32((__m512i)c, (__m512i)a, (__m512i)b);
+}
+
+#define K_MR 14
+#define K_NV 2
+#define K_LANES F32_LANES
+#define K_PACKED uint32_t
+#define K_PV u32v
+#define K_P(op) u32_##op
+#define K_DIRECT 0
+
+#define K_NAME(x) bf16_##x
+#define K_ACC float
+#define K_AV f32v
+#define K_A(op) f32_##op
+#define K_FMA dot_bf16
+#include "soft/kern/gemm_real.inc"
+#undef K_NAME
+#undef K_ACC
+#undef K_AV
+#undef K_A
+#undef K_FMA
+
+#define K_NAME(x) i16_##x
+#define K_ACC uint32_t
+#define K_AV u32v
+#define K_A(op) u32_##op
+#define K_FMA dot_i16
+#include "soft/kern/gemm_real.inc"
+
+static void bf16_pairs_run(int64_t k, int rows, int cols, const void *a, const void *b, void *c, int64_t c_row,
+                           bool accumulate) {
+  bf16_run((k + 1) / 2, rows, cols, a, b, c, c_row, accumulate);
+}
+static void i16_pairs_run(int64_t k, int rows, int cols, const void *a, const void *b, void *c, int64_t c_row,
+                          bool accumulate) {
+  i16_run((k + 1) / 2, rows, cols, a, b, c, c_row, accumulate);
+}
+
+extern const gemm_kernel gemm_bf16_avx512bf16_14x32, gemm_i16_avx512vnni_14x32;
+const gemm_kernel gemm_bf16_avx512bf16_14x32 = {.name = "gemm_bf16_avx512bf16_14x32", .mr = 14, .nr = 32, .kr = 2,
+                                                .lanes = F32_LANES, .packed = TTPU_BF16, .acc = TTPU_F32,
+                                                .run = bf16_pairs_run};
+const gemm_kernel gemm_i16_avx512vnni_14x32 = {.name = "gemm_i16_avx512vnni_14x32", .mr = 14, .nr = 32, .kr = 2,
+                                               .lanes = F32_LANES, .packed = TTPU_I16, .acc = TTPU_U32,
+                                               .run = i16_pairs_run};

@@ -1,0 +1,209 @@
+/* plugin: the PJRT functions of the software TPU.
+ *
+ *   plugin.c              the function table, plugin attributes, our extension
+ *   plugin_event.c        errors and events
+ *   plugin_client.c       clients, devices, memories, topologies
+ *   plugin_buffer.c       buffers and transfers
+ *   plugin_compile.c      programs: compiled, loaded, serialized
+ *   plugin_executable.c   what can be asked of an executable
+ *   plugin_execute.c      execution
+ *   compile_options.c     the few fields of CompileOptionsProto that matter here
+ *
+ * Objects. A PJRT_Buffer is the user's handle; what it stands for is a soft_value: an immutable array, its promise
+ * (queue.h) and, once that is kept, its block of memory. Values are counted: the handle holds one reference until it
+ * is deleted or donated, each job that reads or makes the value holds one. So a handle may be destroyed at
+ * any time, and the memory lives exactly until the last job that needs it. A PJRT_Executable and a
+ * PJRT_LoadedExecutable share a counted soft_program.
+ *
+ * An argument is donated when the program was compiled to donate it, the call does not list it among the
+ * non-donatable, and it is not passed twice. Its handle is then deleted, and the block may be overwritten if nobody
+ * else holds the value.
+ *
+ * Errors. A function that fails at the call returns a PJRT_Error. What fails later is the status of the promise, and
+ * every job that reads a failed value fails with the same status and message.
+ */
+#ifndef TTPU_SOFT_PLUGIN_INT_H
+#define TTPU_SOFT_PLUGIN_INT_H
+
+#include <string.h>
+
+#include "pjrt/abi.h"
+#include "pjrt/extension.h"
+#include "soft/hbm.h"
+#include "soft/queue.h"
+#include "soft/soft_int.h"
+#include "soft/topology.h"
+
+#define PLUGIN_PLATFORM "tpu"
+
+/* Every function in our table, plugin_<name>. */
+#define FUNCTION(name) PJRT_Error *plugin_##name(PJRT_##name##_Args *args);
+#define VOID_FUNCTION(name) void plugin_##name(PJRT_##name##_Args *args);
+#include "pjrt/functions.def"
+#undef FUNCTION
+#undef VOID_FUNCTION
+
+/* ---- errors and events (plugin_event.c) ---------------------------------------------------------- */
+
+/* An error of this status with this thread's message; NULL for OK. Never fails: without memory it is a constant. */
+PJRT_Error *plugin_error(ttpu_status status);
+PJRT_Error *plugin_error_new(ttpu_status status, const char *message, size_t length);
+/* The rest of a function, after a call that may fail. */
+#define PLUGIN_TRY(expr)                                                        \
+  do {                                                                          \
+    ttpu_status plugin_try_status_ = (expr);                                    \
+    if (plugin_try_status_ != TTPU_OK) return plugin_error(plugin_try_status_); \
+  } while (0)
+#define PLUGIN_FAIL(code, ...) return plugin_error(base_fail(code, __VA_ARGS__))
+
+/* First line of every function: the struct must reach `last`, the newest field that we cannot do without. */
+ttpu_status plugin_check_size(const char *function, size_t given, size_t needed);
+#define PLUGIN_ARGS(function, last)                                                 \
+  PLUGIN_TRY(PJRT_HAS(args, last) ? TTPU_OK                                         \
+                                  : plugin_check_size(#function, args->struct_size, \
+                                                      (size_t)((const char *)(&args->last + 1) - (const char *)args)))
+
+/* An event over a promise, which it takes; NULL: out of memory (the promise is released). */
+PJRT_Event *plugin_event_new(soft_done *done);
+void plugin_event_free(PJRT_Event *e);
+
+/* ---- clients (plugin_client.c) --------------------------------------------------------------------- */
+
+enum { MEMORY_DEVICE, MEMORY_PINNED_HOST, MEMORY_KINDS };
+extern const char *const plugin_memory_kinds[MEMORY_KINDS];
+
+struct PJRT_DeviceDescription {
+  const soft_topology *topology;
+  int id;
+  int64_t coords[3], core_on_chip;
+  PJRT_NamedValue attributes[5];
+  char text[96]; /* both the debug string and the short one */
+};
+
+struct PJRT_TopologyDescription {
+  soft_topology topology;
+  PJRT_DeviceDescription *descriptions; /* one a device */
+  PJRT_DeviceDescription **pointers;
+  PJRT_NamedValue attributes[3];
+  int64_t dims[3];
+};
+
+struct PJRT_Memory {
+  const void *table; /* NULL: we offer no user data on memories */
+  int id, kind;
+  PJRT_Device *device;
+  soft_hbm *hbm;
+  char text[128];
+};
+
+struct PJRT_Device {
+  PJRT_Client *client;
+  PJRT_DeviceDescription *description;
+  soft_queue *queue;
+  PJRT_Memory memories[MEMORY_KINDS];
+  PJRT_Memory *pointers[MEMORY_KINDS];
+};
+
+struct PJRT_Client {
+  PJRT_TopologyDescription *topology;
+  uint32_t device_count;
+  PJRT_Device *devices;
+  PJRT_Device **device_pointers;
+  PJRT_Memory **memory_pointers; /* MEMORY_KINDS a device */
+};
+
+/* ---- values and buffers (plugin_buffer.c) ------------------------------------------------------------ */
+
+typedef struct soft_value {
+  atomic_uint refs;
+  uint8_t dtype, rank;
+  size_t bytes;
+  soft_done *done;
+  soft_block *block; /* written before `done` is ready; NULL if it failed */
+  int64_t dims[];
+} soft_value;
+
+soft_value *plugin_value_new(ttpu_dtype dtype, uint32_t rank, const int64_t *dims, soft_done *done); /* takes done */
+soft_value *plugin_value_share(soft_value *v);
+void plugin_value_free(soft_value *v); /* NULL is fine */
+
+struct PJRT_Buffer {
+  PJRT_Memory *memory;
+  atomic_flag lock;     /* of the next three; held for a few instructions */
+  soft_value *value;    /* NULL: deleted or donated */
+  soft_value *external; /* kept for external references */
+  uint32_t external_count;
+  uint8_t dtype, rank;
+  size_t bytes;
+  int64_t dims[]; /* then minor_to_major, as many */
+};
+
+/* A handle for v, which it takes on success. NULL: out of memory. */
+PJRT_Buffer *plugin_buffer_new(PJRT_Memory *memory, soft_value *v);
+/* The buffer's value with a new reference; FAILED_PRECONDITION, naming `what`, if it was deleted or donated. */
+ttpu_status plugin_buffer_value(PJRT_Buffer *b, const char *what, soft_value **out);
+/* Takes the value from its handle; NULL if somebody was faster. */
+soft_value *plugin_buffer_take(PJRT_Buffer *b);
+
+/* ---- compile options (compile_options.c) ----------------------------------------------------------- */
+
+typedef struct plugin_compile_options {
+  uint32_t replicas, partitions; /* >= 1 */
+  int64_t device_ordinal;        /* -1: not given */
+  uint32_t assigned;             /* device ids given: 0 or replicas * partitions */
+  int32_t devices[64];
+} plugin_compile_options;
+
+/* Reads a serialized CompileOptionsProto; unknown fields are skipped. */
+ttpu_status plugin_compile_options_parse(const void *bytes, size_t length, plugin_compile_options *out);
+
+/* ---- programs (plugin_compile.c) ----------------------------------------------------------------------- */
+
+/* What a PJRT_Executable and the PJRT_LoadedExecutables made from it share. Immutable. */
+typedef struct soft_program {
+  atomic_uint refs;
+  soft_executable *executable;
+  const ir_func *func; /* the executable's */
+  uint32_t replicas, partitions;
+  uint32_t parameters, outputs;
+  int64_t cost; /* estimate of one run, nanoseconds */
+  PJRT_Buffer_Type *output_types;
+  int64_t *output_dims; /* of all outputs, one after another */
+  size_t *output_ranks;
+  const char **memory_kinds; /* "device", as often as needed */
+  size_t *memory_kind_sizes;
+  PJRT_NamedValue cost_properties[3];
+  char fingerprint[33];
+  char *options; /* CompileOptionsProto, as given */
+  size_t options_length;
+  soft_executable_stats stats;
+} soft_program;
+
+struct PJRT_Executable {
+  soft_program *program;
+};
+
+struct PJRT_LoadedExecutable {
+  soft_program *program; /* NULL: deleted */
+  PJRT_Client *client;
+  uint32_t count; /* devices: replicas x partitions, replica by replica */
+  PJRT_Device **devices;
+  PJRT_LogicalDeviceIds *ids;
+};
+
+soft_program *plugin_program_share(soft_program *p);
+void plugin_program_free(soft_program *p); /* NULL is fine */
+void plugin_loaded_free(PJRT_LoadedExecutable *e);
+/* Its program, borrowed; FAILED_PRECONDITION once deleted. plugin_executable.c */
+ttpu_status plugin_loaded_program(const PJRT_LoadedExecutable *e, soft_program **out);
+PJRT_Error *plugin_compile_func(PJRT_Ttpu_Compile_Args *args); /* our extension's */
+
+static inline ir_type plugin_parameter_type(const soft_program *p, uint32_t i) {
+  return ir_type_of(p->func, p->func->body.first_arg + i);
+}
+
+static inline ir_type plugin_output_type(const soft_program *p, uint32_t i) {
+  return ir_type_of(p->func, p->func->body.ops[p->func->body.count - 1]->operands[i]);
+}
+
+#endif

@@ -1,0 +1,91 @@
+// The only C++ of the project: PyTorch's extension classes over rt.
+//
+//   backend.cpp    allocator, device guard, streams, events, hooks, generator
+//   tensor.cpp     what needs PyTorch's own types: empty, views, set_, resize_, copies, reading a number
+//   call.cpp       one call of an operator: pack the arguments, find the results' metadata, record
+//   register.cpp   rows of aten.def to dispatcher kernels, with their in-place and out variants; the fallback
+//   module.cpp     the Python module torch_tpu._C
+//
+// An operator's call is packed into an aten_call on the C stack. Nothing here computes.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rt/rt.h"
+
+namespace ttpu {
+
+constexpr c10::DeviceType kTpu = c10::DeviceType::PrivateUse1;
+
+// Raises status as the exception that PyTorch's CPU kernels would raise; no effect when OK.
+void check(ttpu_status status);
+
+// ---- backend.cpp
+void initialize();  // loads the plugin once; raises on failure
+void set_soft_path(const std::string& path);
+c10::DeviceIndex current_device();
+void set_current_device(c10::DeviceIndex index);
+c10::Allocator* allocator();
+rt_storage* storage_of(const c10::Storage& storage);
+inline rt_storage* storage_of(const at::Tensor& t) {
+  return static_cast<rt_storage*>(t.unsafeGetTensorImpl()->unsafe_storage().data_ptr().get_context());
+}
+// Changes a storage's size, keeping its contents.
+void resize_storage(const c10::Storage& storage, size_t bytes);
+// The seed and offset for a call that draws `counters` Philox counters, from `generator` or the device's own.
+rt_random draw(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t counters);
+at::Generator& default_generator(c10::DeviceIndex device);
+void seed_default_generators(uint64_t seed);  // every device's, without starting one
+at::Generator new_generator(c10::DeviceIndex device);
+bool is_pinned(const void* data);
+
+// ---- tensor.cpp
+at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides);
+at::Tensor empty_like_shape(c10::DeviceIndex device, const aten_shape& shape);
+// Sizes and strides of an out= argument that has to change.
+void resize_tensor(const at::Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides);
+void register_tensor_ops();
+
+// ---- call.cpp
+ttpu_dtype dtype_of(c10::ScalarType t);  // raises for dtypes that a TPU does not know
+c10::ScalarType scalar_type_of(ttpu_dtype t);
+
+enum class ArgKind : uint8_t { Tensor, TensorList, Int, Bool, Dtype, Float, Scalar, IntList, FloatList, BoolList, ScalarList, Text, Generator, Other };
+
+// A variant of a row as the dispatcher knows it.
+struct Operator {
+  Operator(const aten_row* row, const c10::OperatorHandle& handle);
+  c10::OperatorHandle handle;
+  std::string name;  // "add_.Tensor"
+  rt_op op;
+  std::vector<ArgKind> kinds;
+  std::vector<int> return_alias;     // per return: the argument it is, or -1 for a new tensor
+  std::vector<bool> return_is_list;
+  std::vector<bool> return_is_int;  // as max_q of attention; the shape then is {no dtype, rank 1, the integer}
+  std::vector<uint32_t> mutated;     // arguments that are written but not returned
+  bool is_out = false;               // has out= arguments: results may resize them
+  bool has_text = false;
+};
+
+// Runs one call: arguments on the stack are replaced by results.
+void call(const Operator& op, torch::jit::Stack* stack);
+
+// ---- register.cpp
+void register_operators();
+const Operator& copy_operator();  // "copy_"
+void allow_fallback(bool allow);
+bool fallback_allowed();
+std::vector<std::pair<std::string, uint64_t>> fallback_counts();
+void reset_fallback_counts();
+std::vector<std::string> registered_names();
+
+}  // namespace ttpu

@@ -1,0 +1,193 @@
+// Rows of aten.def to dispatcher kernels, with their in-place and out variants; the fallback.
+#include "torch/glue.h"
+
+#include <ATen/native/CPUFallback.h>
+#include <ATen/native/IndexingUtils.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+namespace ttpu {
+
+namespace {
+
+struct Functor final : c10::OperatorKernel {
+  explicit Functor(const Operator* op) : op_(op) {}
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) { call(*op_, stack); }
+  const Operator* op_;
+};
+
+// An index argument that is a mask becomes the positions of its true elements; CPU indices move to the device.
+c10::IValue expand_indices(const at::Tensor& self, const c10::IValue& indices) {
+  c10::List<std::optional<at::Tensor>> given = indices.toOptionalTensorList(), expanded;
+  bool masks = false, moves = false;
+  for (size_t i = 0; i < given.size(); ++i) {
+    std::optional<at::Tensor> t = given[i];
+    if (!t.has_value() || !t->defined()) continue;
+    masks = masks || t->scalar_type() == at::kBool || t->scalar_type() == at::kByte;
+    moves = moves || t->device() != self.device();
+  }
+  if (!masks && !moves) return indices;
+  if (moves) {
+    for (size_t i = 0; i < given.size(); ++i) {
+      std::optional<at::Tensor> t = given[i];
+      if (t.has_value() && t->defined() && t->device() != self.device()) {
+        TORCH_CHECK(t->device().is_cpu(), "indices should be either on cpu or on the same device as the indexed tensor (", self.device(), ")");
+        expanded.push_back(t->to(self.device()));
+      } else {
+        expanded.push_back(t);
+      }
+    }
+    given = expanded.copy();
+    expanded.clear();
+  }
+  for (at::Tensor& t : at::native::expandTensors(self, given)) expanded.push_back(t.defined() ? std::optional<at::Tensor>(t) : std::nullopt);
+  return expanded;
+}
+
+struct IndexFunctor final : c10::OperatorKernel {
+  explicit IndexFunctor(const Operator* op) : op_(op) {}
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    size_t base = stack->size() - op_->kinds.size();
+    (*stack)[base + 1] = expand_indices((*stack)[base].toTensor(), (*stack)[base + 1]);
+    call(*op_, stack);
+  }
+  const Operator* op_;
+};
+
+std::vector<std::unique_ptr<Operator>> operators;
+std::unordered_map<std::string, const Operator*> by_name;
+
+bool takes_indices(const c10::OperatorHandle& handle) {
+  const auto& args = handle.schema().arguments();
+  return args.size() > 1 && args[1].name() == "indices" && args[1].real_type()->kind() == c10::TypeKind::ListType &&
+         args[0].real_type()->kind() == c10::TypeKind::TensorType;
+}
+
+// Does PyTorch compose the operator for whatever device its argument names? Then it must stay PyTorch's: that device
+// need not be ours (zeros_like(x, device="cpu")).
+bool chooses_device(const c10::OperatorHandle& handle) {
+  if (!handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) return false;
+  for (const c10::Argument& arg : handle.schema().arguments()) {
+    c10::TypePtr type = arg.type();
+    if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    if (type->kind() == c10::TypeKind::DeviceObjType) return true;
+  }
+  return false;
+}
+
+void register_variant(torch::Library& library, const aten_row* row, const c10::OperatorHandle& handle) {
+  if (chooses_device(handle)) return;
+  auto op = std::make_unique<Operator>(row, handle);
+  if (by_name.count(op->name) > 0) return;
+  const Operator* kept = op.get();
+  by_name[op->name] = kept;
+  operators.push_back(std::move(op));
+  if (kept->name == "copy_") return;  // tensor.cpp's copy_ records it
+  std::string name = "aten::" + kept->name;
+  if (takes_indices(handle)) {
+    library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<IndexFunctor>(kept)));
+  } else {
+    library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Functor>(kept)));
+  }
+}
+
+bool same_type(const c10::Argument& a, const c10::Argument& b) { return *a.real_type() == *b.real_type(); }
+
+// Is `variant` the in-place or out form of `base`: the same arguments, then nothing or only outputs?
+bool is_form_of(const c10::FunctionSchema& base, const c10::FunctionSchema& variant, bool in_place) {
+  const auto &a = base.arguments(), &b = variant.arguments();
+  if (in_place ? a.size() != b.size() : a.size() >= b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!same_type(a[i], b[i]) || (!in_place && b[i].is_out())) return false;
+  if (in_place) return !b.empty() && b[0].alias_info() != nullptr && b[0].alias_info()->isWrite();
+  for (size_t i = a.size(); i < b.size(); ++i)
+    if (!b[i].is_out()) return false;
+  return true;
+}
+
+using Overloads = std::unordered_map<std::string, std::vector<c10::OperatorName>>;
+
+void register_row(torch::Library& library, const aten_row* row, const Overloads& overloads) {
+  std::string name = row->name, overload;
+  size_t dot = name.find('.');
+  if (dot != std::string::npos) {
+    overload = name.substr(dot + 1);
+    name = name.substr(0, dot);
+  }
+  auto& dispatcher = c10::Dispatcher::singleton();
+  auto base = dispatcher.findSchema({"aten::" + name, overload});
+  if (!base.has_value()) return;  // another PyTorch version's operator
+  if (base->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return;  // PyTorch composes it, with its gradient
+  register_variant(library, row, *base);
+  for (bool in_place : {true, false}) {
+    auto found = overloads.find("aten::" + name + (in_place ? "_" : ""));
+    if (found == overloads.end()) continue;
+    for (const c10::OperatorName& candidate : found->second) {
+      auto handle = dispatcher.findSchema(candidate);
+      if (!handle.has_value() || handle->operator_name() == base->operator_name()) continue;
+      if (handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
+      if (is_form_of(base->schema(), handle->schema(), in_place)) register_variant(library, row, *handle);
+    }
+  }
+}
+
+// ---- fallback ----
+
+std::atomic<bool> fallback_is_allowed{false};
+std::mutex fallback_lock;
+std::map<std::string, uint64_t> fallbacks;
+
+void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  std::string name = op.schema().name();
+  if (!op.schema().overload_name().empty()) name += "." + op.schema().overload_name();
+  TORCH_CHECK_NOT_IMPLEMENTED(fallback_is_allowed, "The operator '", name, "' is not implemented for the tpu device. ",
+                              "torch.tpu.allow_fallback(True) runs such operators on the CPU (slowly, and counted in torch.tpu.counters()).");
+  {
+    std::lock_guard<std::mutex> guard(fallback_lock);
+    ++fallbacks[name];
+  }
+  at::native::cpu_fallback(op, stack);
+}
+
+}  // namespace
+
+void allow_fallback(bool allow) { fallback_is_allowed = allow; }
+bool fallback_allowed() { return fallback_is_allowed; }
+
+std::vector<std::pair<std::string, uint64_t>> fallback_counts() {
+  std::lock_guard<std::mutex> guard(fallback_lock);
+  return {fallbacks.begin(), fallbacks.end()};
+}
+
+void reset_fallback_counts() {
+  std::lock_guard<std::mutex> guard(fallback_lock);
+  fallbacks.clear();
+}
+
+std::vector<std::string> registered_names() {
+  std::vector<std::string> names;
+  for (const auto& op : operators) names.push_back(op->name);
+  return names;
+}
+
+const Operator& copy_operator() {
+  static const Operator* op = by_name.at("copy_");
+  return *op;
+}
+
+void register_operators() {
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static torch::Library everything(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  Overloads overloads;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames())
+    if (name.name.rfind("aten::", 0) == 0) overloads[name.name].push_back(name);
+  for (uint32_t i = 0; i < aten_row_count; ++i) register_row(library, &aten_rows[i], overloads);
+  everything.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
+}
+
+}  // namespace ttpu

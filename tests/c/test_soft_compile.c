@@ -1,0 +1,315 @@
+/* What soft_compile promises beyond right numbers: fusion, structures, memory in place, threads, failures. */
+#include "check.h"
+#include "soft/soft_int.h"
+
+/* A function under construction, and how it is run. */
+typedef struct program {
+  base_arena *arena;
+  ir_func *f;
+  ir_builder b;
+  soft_executable *e;
+} program;
+
+static program program_begin(void) {
+  program p = {.arena = base_alloc(sizeof *p.arena)};
+  base_arena_init(p.arena);
+  p.f = ir_func_new(p.arena, "main");
+  p.b = ir_builder_on(p.f);
+  return p;
+}
+static ir_value param(program *p, ttpu_dtype t, uint32_t rank, const int64_t *dims) { return ir_param(&p->b, ir_tensor(&p->b, t, rank, dims)); }
+static ir_value param2(program *p, int64_t n, int64_t m) { return param(p, TTPU_F32, 2, (int64_t[]){n, m}); }
+
+static bool program_compile(program *p, bool donate, uint32_t count, const ir_value *results) {
+  ir_return(&p->b, count, results);
+  bool *flags = base_arena_zalloc(p->arena, p->f->body.arg_count + 1);
+  for (uint32_t i = 0; i < p->f->body.arg_count; ++i) flags[i] = donate;
+  p->f->donate = flags;
+  if (!CHECK(p->b.status == TTPU_OK)) fprintf(stderr, "    %s\n", p->b.message);
+  if (p->b.status == TTPU_OK && CHECK_OK(soft_compile(p->arena, p->f, NULL, &p->e))) return true;
+  base_arena_free(p->arena);
+  base_free(p->arena);
+  return false;
+}
+
+static soft_hbm *hbm;
+static soft_block *block_of(const program *p, uint32_t i, double scale) {
+  ir_type t = ir_type_of(p->f, p->f->body.first_arg + i);
+  soft_block *b = NULL;
+  if (!hbm) CHECK_OK(soft_hbm_new((size_t)1 << 32, &hbm));
+  if (!CHECK_OK(soft_block_new(hbm, (size_t)ir_numel(t) * base_dtype_bytes((ttpu_dtype)t.dtype), &b))) return NULL;
+  for (int64_t k = 0; k < ir_numel(t); ++k) {
+    base_scalar v = {.d = {scale * (double)((k * 37 + i * 11) % 23 - 9)}};
+    if (base_dtype_is_integer((ttpu_dtype)t.dtype)) v = (base_scalar){.i = (k * 5 + i) % 7};
+    base_scalar_store((ttpu_dtype)t.dtype, (char *)b->data + (size_t)k * base_dtype_bytes((ttpu_dtype)t.dtype), v);
+  }
+  return b;
+}
+
+/* Runs it on made-up data and compares with the reference; out[i] are the results' blocks if wanted. */
+static void program_check(program *p, double tolerance) {
+  const ir_op *ret = p->f->body.ops[p->f->body.count - 1];
+  soft_block *in[16], *out[16];
+  void *raw[16], *expected[16];
+  for (uint32_t i = 0; i < p->f->body.arg_count; ++i) {
+    in[i] = block_of(p, i, 0.25);
+    raw[i] = in[i]->data;
+  }
+  for (uint32_t i = 0; i < ret->operand_count; ++i) {
+    ir_type t = ir_type_of(p->f, ret->operands[i]);
+    expected[i] = malloc((size_t)ir_numel(t) * base_dtype_bytes((ttpu_dtype)t.dtype) + 1);
+  }
+  CHECK_OK(soft_reference_run(p->f, raw, expected));
+  if (CHECK_OK(soft_execute(p->e, hbm, in, NULL, out)))
+    for (uint32_t i = 0; i < ret->operand_count; ++i) {
+      ir_type t = ir_type_of(p->f, ret->operands[i]);
+      size_t size = base_dtype_bytes((ttpu_dtype)t.dtype);
+      for (int64_t k = 0; k < ir_numel(t); ++k) {
+        base_scalar x = base_scalar_load((ttpu_dtype)t.dtype, (char *)out[i]->data + (size_t)k * size);
+        base_scalar y = base_scalar_load((ttpu_dtype)t.dtype, (char *)expected[i] + (size_t)k * size);
+        if (base_dtype_is_float((ttpu_dtype)t.dtype)) CHECK_NEAR(x.d[0], y.d[0], tolerance * (1 + fabs(y.d[0])));
+        else CHECK_EQ(x.i, y.i);
+      }
+      soft_block_free(out[i]);
+    }
+  for (uint32_t i = 0; i < p->f->body.arg_count; ++i) soft_block_free(in[i]);
+  for (uint32_t i = 0; i < ret->operand_count; ++i) free(expected[i]);
+}
+
+static ir_value last(program *p, ir_kind kind, ir_value x) {
+  int64_t dim = ir_type_of(p->f, x).rank - 1;
+  return ir_reduce(&p->b, kind, x, 1, &dim);
+}
+/* A row value back over x, through dims of size 1 as PyTorch's keepdim gives. */
+static ir_value spread(program *p, ir_value row, ir_value x) {
+  ir_type t = ir_type_of(p->f, x);
+  int64_t dims[4], map[4];
+  for (uint32_t d = 0; d < t.rank; ++d) dims[d] = d + 1 == t.rank ? 1 : t.dims[d], map[d] = d;
+  return ir_broadcast_in_dim(&p->b, ir_reshape(&p->b, row, t.rank, dims), t.rank, t.dims, map);
+}
+static ir_value softmax(program *p, ir_value x) {
+  ir_value e = ir_exponential(&p->b, ir_subtract(&p->b, x, spread(p, last(p, IR_MAXIMUM, x), x)));
+  return ir_divide(&p->b, e, spread(p, last(p, IR_ADD, e), x));
+}
+
+TEST(softmax_and_its_gradient_are_one_step_each) {
+  const int64_t sizes[][2] = {{5, 7}, {3, 1000}, {2, 20000}, {300, 64}, {1, 100000}, {4, 1}, {0, 8}};
+  for (int k = 0; k < 7; ++k) {
+    program p = program_begin();
+    ir_value y = softmax(&p, param2(&p, sizes[k][0], sizes[k][1]));
+    if (!program_compile(&p, false, 1, &y)) return;
+    CHECK_EQ(soft_executable_get_stats(p.e).steps, 1);
+    program_check(&p, 1e-5);
+    soft_executable_free(p.e);
+    p = program_begin();
+    ir_value s = param2(&p, sizes[k][0], sizes[k][1]), g = param2(&p, sizes[k][0], sizes[k][1]);
+    ir_value r = ir_multiply(&p.b, s, ir_subtract(&p.b, g, spread(&p, last(&p, IR_ADD, ir_multiply(&p.b, g, s)), g)));
+    if (!program_compile(&p, false, 1, &r)) return;
+    CHECK_EQ(soft_executable_get_stats(p.e).steps, 1);
+    program_check(&p, 2e-5);
+    soft_executable_free(p.e);
+  }
+}
+
+static ir_value layer_norm(program *p, ir_value x, ir_value w, ir_value c) {
+  ir_type t = ir_type_of(p->f, x);
+  int64_t n = t.dims[1], one = 1;
+  ir_value sum = last(p, IR_ADD, x), mean = ir_divide(&p->b, sum, ir_like_f64(&p->b, sum, (double)n));
+  ir_value d = ir_subtract(&p->b, x, spread(p, mean, x)), v = last(p, IR_ADD, ir_multiply(&p->b, d, d));
+  ir_value r = ir_rsqrt(&p->b, ir_add(&p->b, ir_divide(&p->b, v, ir_like_f64(&p->b, v, (double)n)), ir_like_f64(&p->b, v, 1e-5)));
+  ir_value y = ir_multiply(&p->b, ir_multiply(&p->b, d, spread(p, r, x)), ir_broadcast_in_dim(&p->b, w, 2, t.dims, &one));
+  return ir_add(&p->b, y, ir_broadcast_in_dim(&p->b, c, 2, t.dims, &one));
+}
+TEST(layer_norm_is_one_step_in_every_dtype) {
+  const ttpu_dtype types[] = {TTPU_F32, TTPU_F64, TTPU_BF16, TTPU_F16};
+  const double tolerance[] = {2e-5, 1e-12, 2e-2, 3e-3};
+  for (int k = 0; k < 4; ++k) {
+    program p = program_begin();
+    int64_t dims[2] = {37, 96}, n = 96;
+    ir_value x = param(&p, types[k], 2, dims), y = layer_norm(&p, x, param(&p, types[k], 1, &n), param(&p, types[k], 1, &n));
+    if (!program_compile(&p, false, 1, &y)) return;
+    CHECK_EQ(soft_executable_get_stats(p.e).steps, 1);
+    program_check(&p, tolerance[k]);
+    soft_executable_free(p.e);
+  }
+}
+
+TEST(sums_are_exact_to_the_last_bits) {
+  const int64_t n = 3000001;
+  program p = program_begin();
+  ir_value x = param(&p, TTPU_F32, 1, &n), s = last(&p, IR_ADD, x);
+  if (!program_compile(&p, false, 1, &s)) return;
+  soft_block *in = block_of(&p, 0, 0.1), *out;
+  double truth = 0;
+  for (int64_t i = 0; i < n; ++i) truth += (double)((float *)in->data)[i];
+  CHECK_OK(soft_execute(p.e, hbm, &in, NULL, &out));
+  CHECK_NEAR(*(float *)out->data, truth, fabs(truth) * 2e-7 + 1e-2);
+  soft_block_free(in);
+  soft_block_free(out);
+  soft_executable_free(p.e);
+}
+
+TEST(a_new_size_compiles_nothing) {
+  soft_counters before = {0};
+  for (int64_t n = 5; n < 40; ++n) {
+    program p = program_begin();
+    ir_value y = softmax(&p, param2(&p, n, 2 * n + 1));
+    if (!program_compile(&p, false, 1, &y)) return;
+    if (n == 5) before = soft_get_counters();
+    else CHECK(soft_executable_get_stats(p.e).structure_hit);
+    program_check(&p, 1e-5);
+    soft_executable_free(p.e);
+  }
+  CHECK_EQ(soft_get_counters().structures_compiled, before.structures_compiled);
+  CHECK_EQ(soft_get_counters().executables_bound, before.executables_bound + 34);
+}
+
+TEST(donated_parameters_become_results) {
+  program p = program_begin();
+  ir_value w = param2(&p, 64, 64), g = param2(&p, 64, 64);
+  ir_value r = ir_subtract(&p.b, w, ir_multiply(&p.b, g, ir_like_f64(&p.b, g, 0.5)));
+  if (!program_compile(&p, true, 1, &r)) return;
+  CHECK_EQ(soft_executable_get_stats(p.e).alias_bytes, 64 * 64 * 4);
+  soft_block *in[2] = {block_of(&p, 0, 1), block_of(&p, 1, 1)}, *out;
+  void *memory[2] = {in[0]->data, in[1]->data};
+  bool donated[2] = {true, true};
+  CHECK_OK(soft_execute(p.e, hbm, in, donated, &out));
+  CHECK(out->data == memory[0] || out->data == memory[1]);
+  soft_block_free(out);
+  /* Held by somebody else: not written. */
+  soft_block *kept[2] = {block_of(&p, 0, 1), block_of(&p, 1, 1)};
+  float first = ((float *)kept[0]->data)[5], second = ((float *)kept[1]->data)[5];
+  soft_block_share(kept[0]), soft_block_share(kept[1]);
+  CHECK_OK(soft_execute(p.e, hbm, kept, donated, &out));
+  CHECK(out->data != kept[0]->data && out->data != kept[1]->data);
+  CHECK(((float *)kept[0]->data)[5] == first && ((float *)kept[1]->data)[5] == second);
+  CHECK_NEAR(((float *)out->data)[5], first - second * 0.5f, 1e-6);
+  soft_block_free(out), soft_block_free(kept[0]), soft_block_free(kept[1]);
+  soft_executable_free(p.e);
+}
+
+TEST(updates_of_donated_memory_are_in_place) {
+  program p = program_begin();
+  int64_t n = 100000, m = 3, one = 1;
+  ir_value cache = param(&p, TTPU_F32, 1, &n), row = param(&p, TTPU_F32, 1, &m);
+  ir_value doubled = ir_add(&p.b, row, row), r = ir_as_strided_update(&p.b, cache, doubled, &one, 50);
+  r = ir_as_strided_update(&p.b, r, row, &one, 60);
+  if (!program_compile(&p, true, 1, &r)) return;
+  soft_block *in[2] = {block_of(&p, 0, 1), block_of(&p, 1, 1)}, *out;
+  void *memory = in[0]->data;
+  float a = ((float *)in[1]->data)[0], untouched = ((float *)in[0]->data)[70];
+  bool donated[2] = {true, false};
+  CHECK_OK(soft_execute(p.e, hbm, in, donated, &out));
+  CHECK(out->data == memory);
+  CHECK(((float *)out->data)[50] == 2 * a && ((float *)out->data)[60] == a && ((float *)out->data)[70] == untouched);
+  soft_block_free(out), soft_block_free(in[1]);
+  soft_executable_free(p.e);
+}
+
+TEST(a_result_that_is_a_parameter_shares_its_block) {
+  program p = program_begin();
+  ir_value x = param2(&p, 4, 4), r[3] = {x, ir_transpose(&p.b, x, (int64_t[]){1, 0}), ir_reshape(&p.b, x, 1, (int64_t[]){16})};
+  if (!program_compile(&p, false, 3, r)) return;
+  soft_block *in = block_of(&p, 0, 1), *out[3];
+  CHECK_OK(soft_execute(p.e, hbm, &in, NULL, out));
+  CHECK(out[0] == in && out[1] != in && out[2] != in);
+  CHECK(((float *)out[1]->data)[1] == ((float *)in->data)[4]);
+  for (int i = 0; i < 3; ++i) soft_block_free(out[i]);
+  soft_block_free(in);
+  soft_executable_free(p.e);
+}
+
+TEST(threads_do_not_change_a_bit) {
+  const int64_t shapes[][2] = {{1, 1000000}, {700, 1000}, {3, 200000}};
+  for (int k = 0; k < 3; ++k)
+    for (int columns = 0; columns < 2; ++columns) {
+      program p = program_begin();
+      int64_t dim = 0;
+      ir_value x = param2(&p, columns ? shapes[k][1] : shapes[k][0], columns ? shapes[k][0] : shapes[k][1]);
+      ir_value e = ir_exponential(&p.b, ir_multiply(&p.b, x, ir_like_f64(&p.b, x, 0.01)));
+      ir_value r[2] = {columns ? ir_reduce(&p.b, IR_ADD, e, 1, &dim) : last(&p, IR_ADD, e), e};
+      if (!program_compile(&p, false, 2, r)) return;
+      soft_block *in = block_of(&p, 0, 0.3), *out[3][2];
+      const int threads[3] = {1, 2, 3};
+      for (int t = 0; t < 3; ++t) {
+        base_pool_resize(threads[t]);
+        CHECK_OK(soft_execute(p.e, hbm, &in, NULL, out[t]));
+      }
+      for (int t = 1; t < 3; ++t)
+        for (int i = 0; i < 2; ++i) CHECK(memcmp(out[0][i]->data, out[t][i]->data, out[0][i]->bytes) == 0);
+      for (int t = 0; t < 3; ++t) soft_block_free(out[t][0]), soft_block_free(out[t][1]);
+      soft_block_free(in);
+      soft_executable_free(p.e);
+    }
+}
+
+TEST(products_of_every_view) {
+  program p = program_begin();
+  int64_t dims[4] = {2, 5, 3, 8};
+  ir_value x = param(&p, TTPU_F32, 4, dims), y = param(&p, TTPU_F32, 4, dims); /* [B, T, H, D] */
+  int64_t bht[4] = {0, 2, 1, 3};
+  ir_value q = ir_transpose(&p.b, x, bht), k = ir_transpose(&p.b, y, bht);
+  int64_t batch[2] = {0, 1}, last_dim = 3, both[2] = {1, 3};
+  ir_dot_general_attrs scores = {.lhs_batching_dimensions = {batch, 2}, .rhs_batching_dimensions = {batch, 2},
+                                 .lhs_contracting_dimensions = {&last_dim, 1}, .rhs_contracting_dimensions = {&last_dim, 1}, .precision = IR_PRECISION_HIGHEST};
+  int64_t zero = 0;
+  ir_dot_general_attrs two = {.lhs_batching_dimensions = {&zero, 1}, .rhs_batching_dimensions = {&zero, 1},
+                              .lhs_contracting_dimensions = {both, 2}, .rhs_contracting_dimensions = {both, 2}, .precision = IR_PRECISION_HIGHEST};
+  ir_value r[2] = {ir_dot_general(&p.b, q, k, &scores, TTPU_F32), ir_dot_general(&p.b, x, y, &two, TTPU_F32)};
+  if (!program_compile(&p, false, 2, r)) return;
+  program_check(&p, 1e-5);
+  soft_executable_free(p.e);
+}
+
+TEST(an_index_out_of_range_is_found) {
+  program p = program_begin();
+  int64_t n = 50;
+  ir_value i = param(&p, TTPU_I64, 1, &n), c = ir_check_index(&p.b, i, 0, 6, "index_select"), r = ir_add(&p.b, c, c);
+  if (!program_compile(&p, false, 1, &r)) return;
+  soft_block *in = block_of(&p, 0, 1), *out = NULL;
+  CHECK_FAILS(TTPU_OUT_OF_RANGE, "index_select", soft_execute(p.e, hbm, &in, NULL, &out));
+  CHECK(out == NULL);
+  soft_block_free(in);
+  soft_executable_free(p.e);
+}
+
+static ttpu_status compile_and_run(void *context) {
+  (void)context;
+  program p = {.arena = base_alloc(sizeof *p.arena)};
+  if (!p.arena) return base_no_memory(sizeof *p.arena);
+  base_arena_init(p.arena);
+  p.f = ir_func_new(p.arena, "main");
+  ttpu_status status = p.f ? TTPU_OK : base_no_memory(1);
+  if (status == TTPU_OK) {
+    p.b = ir_builder_on(p.f);
+    static int64_t width = 40; /* another rank each time would be another structure; the first run compiles */
+    ir_value x = param2(&p, 30, width), y = softmax(&p, x), z = ir_concatenate(&p.b, 2, (ir_value[]){y, x}, 0);
+    ir_value r[2] = {z, ir_transpose(&p.b, y, (int64_t[]){1, 0})};
+    ir_return(&p.b, 2, r);
+    status = p.b.status == TTPU_OK ? TTPU_OK : base_fail(p.b.status, "%s", p.b.message);
+  }
+  if (status == TTPU_OK) status = soft_compile(p.arena, p.f, NULL, &p.e);
+  if (status != TTPU_OK) {
+    base_arena_free(p.arena);
+    base_free(p.arena);
+    return status;
+  }
+  soft_block *in = NULL, *out[2];
+  status = soft_block_new(hbm, 30 * 40 * 4, &in);
+  if (status == TTPU_OK) {
+    memset(in->data, 0, in->bytes);
+    status = soft_execute(p.e, hbm, &in, NULL, out);
+  }
+  if (status == TTPU_OK) soft_block_free(out[0]), soft_block_free(out[1]);
+  soft_block_free(in);
+  soft_executable_free(p.e);
+  return status;
+}
+TEST(no_memory_is_a_status) {
+  if (!hbm) CHECK_OK(soft_hbm_new((size_t)1 << 32, &hbm));
+  size_t before = soft_hbm_get_stats(hbm).in_use;
+  CHECK(check_out_of_memory(compile_and_run, NULL) > 3);
+  CHECK_EQ(soft_hbm_get_stats(hbm).in_use, before);
+}
+
+TEST(nothing_is_left_in_use) { CHECK_EQ(soft_hbm_get_stats(hbm).in_use, 0); }

@@ -1,0 +1,48 @@
+"""What the Python tests share beside their fixtures: a fresh interpreter, and comparing with the CPU."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+
+def in_fresh_python(code: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
+    """Run code in an interpreter of its own; a failure shows all that it printed.
+
+    An environment variable given as "" is removed. PyTorch loads the backend by itself unless the caller switches it off.
+    """
+    variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
+    variables = {name: value for name, value in variables.items() if value != ""}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=300)
+    if check and done.returncode != 0:
+        pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def assert_same(actual: torch.Tensor, expected: torch.Tensor, **tolerances) -> None:
+    """Values, dtype and sizes agree; the actual one is on tpu."""
+    assert actual.device.type == "tpu"
+    torch.testing.assert_close(actual.detach().cpu(), expected.detach().cpu(), equal_nan=True, **tolerances)
+
+
+def assert_values(actual: torch.Tensor, expected: list | float | bool, **tolerances) -> None:
+    """Values and sizes are those given, whatever the dtype; the actual one is on tpu."""
+    expected = torch.as_tensor(expected, device="cpu").to(actual.dtype)
+    assert_same(actual, expected, **tolerances)
+
+
+def on_both(function, *tensors: torch.Tensor, **tolerances) -> None:
+    """The function gives on tpu copies what it gives on the CPU tensors themselves; strides and offsets go along."""
+    expected = function(*tensors)
+    assert_same(function(*(to_tpu(tensor) for tensor in tensors)), expected, **tolerances)
+
+
+def to_tpu(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on tpu with the same strides and offset over a copy of the whole storage."""
+    if tensor.numel() == 0:
+        return tensor.to("tpu")
+    storage = torch.empty(0, dtype=tensor.dtype).set_(tensor.detach().untyped_storage())
+    moved = storage.to("tpu").as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+    return moved.requires_grad_(tensor.requires_grad)

@@ -1,0 +1,264 @@
+"""Bad input raises what the CPU raises, of the same type; the device works afterwards."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support import assert_values, in_fresh_python
+from torch import nn
+
+
+def modify_saved(device: str) -> None:
+    y = torch.ones(2, device=device, requires_grad=True).exp()
+    y.add_(1)
+    y.sum().backward()
+
+
+# A call that the CPU refuses, on the device given. The same type must come out on tpu.
+CALLS = {
+    "add shapes": lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
+    "mm shapes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
+    "mm dtypes": lambda d: torch.ones(2, 2, device=d) @ torch.ones(2, 2, device=d, dtype=torch.int64),
+    "bmm ranks": lambda d: torch.bmm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=d)),
+    "addmm shapes": lambda d: torch.addmm(torch.ones(5, device=d), torch.ones(2, 3, device=d), torch.ones(3, 4, device=d)),
+    "linear shapes": lambda d: nn.Linear(3, 2).to(d)(torch.ones(1, 4, device=d)),
+    "linear dtypes": lambda d: nn.Linear(3, 2).to(d)(torch.ones(1, 3, device=d, dtype=torch.bfloat16)),
+    "conv channels": lambda d: F.conv2d(torch.ones(1, 3, 4, 4, device=d), torch.ones(2, 2, 3, 3, device=d)),
+    "conv kernel too large": lambda d: F.conv2d(torch.ones(1, 1, 2, 2, device=d), torch.ones(1, 1, 3, 3, device=d)),
+    "cat shapes": lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
+    "cat nothing": lambda d: torch.cat([]),
+    "stack shapes": lambda d: torch.stack([torch.ones(2, device=d), torch.ones(3, device=d)]),
+    "view size": lambda d: torch.ones(2, 3, device=d).view(4),
+    "view strides": lambda d: torch.ones(2, 3, device=d).t().view(6),
+    "reshape size": lambda d: torch.ones(2, 3, device=d).reshape(4, 2),
+    "dim out of range": lambda d: torch.ones(2, device=d).sum(3),
+    "softmax dim": lambda d: torch.ones(2, device=d).softmax(2),
+    "squeeze dim": lambda d: torch.ones(2, device=d).squeeze(4),
+    "select index": lambda d: torch.ones(2, device=d)[5],
+    "narrow length": lambda d: torch.ones(2, device=d).narrow(0, 1, 4),
+    "too many indices": lambda d: torch.ones(2, device=d)[0, 0],
+    "index dtype": lambda d: torch.ones(2, device=d)[torch.ones(1, device=d)],
+    "mask shape": lambda d: torch.ones(3, device=d)[torch.ones(2, dtype=torch.bool, device=d)],
+    "gather rank": lambda d: torch.ones(2, 2, device=d).gather(0, torch.zeros(1, dtype=torch.int64, device=d)),
+    "gather dtype": lambda d: torch.ones(2, device=d).gather(0, torch.zeros(1, dtype=torch.float32, device=d)),
+    "scatter dtype": lambda d: torch.ones(2, device=d).scatter(0, torch.zeros(1, dtype=torch.int64, device=d), torch.ones(1, dtype=torch.int64, device=d)),
+    "index_select rank": lambda d: torch.ones(2, device=d).index_select(0, torch.zeros(1, 1, dtype=torch.int64, device=d)),
+    "embedding dtype": lambda d: F.embedding(torch.ones(2, device=d), torch.ones(3, 2, device=d)),
+    "in-place broadcast": lambda d: torch.ones(3, device=d).add_(torch.ones(2, 3, device=d)),
+    "in-place dtype": lambda d: torch.ones(3, dtype=torch.int64, device=d).add_(0.5),
+    "in-place mul bool": lambda d: torch.ones(3, dtype=torch.bool, device=d).mul_(2),
+    "in-place div of int": lambda d: torch.ones(3, dtype=torch.int64, device=d).div_(2),
+    "out dtype": lambda d: torch.add(torch.ones(2, device=d), 1, out=torch.ones(2, dtype=torch.int64, device=d)),
+    "sub bool": lambda d: torch.ones(2, dtype=torch.bool, device=d) - torch.ones(2, dtype=torch.bool, device=d),
+    "neg bool": lambda d: -torch.ones(2, dtype=torch.bool, device=d),
+    "shift of float": lambda d: torch.ones(2, device=d) << 1,
+    "bitwise of float": lambda d: torch.ones(2, device=d) & torch.ones(2, device=d),
+    "mean of int": lambda d: torch.ones(2, dtype=torch.int64, device=d).mean(),
+    "var of int": lambda d: torch.ones(2, dtype=torch.int64, device=d).var(),
+    "compare complex": lambda d: torch.ones(2, dtype=torch.complex64, device=d) < 1,
+    "max of nothing": lambda d: torch.ones(0, device=d).max(),
+    "max of nothing along dim": lambda d: torch.ones(0, 2, device=d).max(0),
+    "argmax of nothing": lambda d: torch.ones(0, device=d).argmax(),
+    "clamp without bounds": lambda d: torch.ones(2, device=d).clamp(),
+    "item of many": lambda d: torch.ones(2, device=d).item(),
+    "bool of many": lambda d: bool(torch.ones(2, device=d)),
+    "topk too many": lambda d: torch.ones(2, device=d).topk(3),
+    "kthvalue": lambda d: torch.ones(2, device=d).kthvalue(3),
+    "arange step": lambda d: torch.arange(0, 5, 0, device=d),
+    "arange sign": lambda d: torch.arange(0, 5, -1, device=d),
+    "negative size": lambda d: torch.ones(-1, device=d),
+    "expand": lambda d: torch.ones(2, device=d).expand(3),
+    "permute": lambda d: torch.ones(2, 2, device=d).permute(0, 0),
+    "repeat": lambda d: torch.ones(2, 2, device=d).repeat(2),
+    "split": lambda d: torch.ones(4, device=d).split([1, 2]),
+    "unfold": lambda d: torch.ones(4, device=d).unfold(0, 5, 1),
+    "as_strided outside": lambda d: torch.ones(4, device=d).as_strided((5,), (1,)).sum().item(),
+    "pad": lambda d: F.pad(torch.ones(2, 2, device=d), (-3, 0)),
+    "pad reflect": lambda d: F.pad(torch.ones(1, 2, device=d), (3, 3), mode="reflect"),
+    "layer norm": lambda d: F.layer_norm(torch.ones(2, 3, device=d), (4,)),
+    "group norm": lambda d: F.group_norm(torch.ones(2, 3, device=d), 2),
+    "batch norm": lambda d: F.batch_norm(torch.ones(1, 3, device=d), None, None, training=True),
+    "batch norm stats": lambda d: F.batch_norm(torch.ones(2, 3, device=d), torch.ones(2, device=d), torch.ones(2, device=d)),
+    "dropout p": lambda d: F.dropout(torch.ones(2, device=d), 1.5),
+    "bernoulli p": lambda d: torch.empty(2, device=d).bernoulli_(1.5),
+    "normal std": lambda d: torch.empty(2, device=d).normal_(0, -1),
+    "uniform": lambda d: torch.empty(2, device=d).uniform_(1, 0),
+    "randint": lambda d: torch.randint(5, 2, (3,), device=d),
+    "multinomial": lambda d: torch.multinomial(torch.ones(3, device=d), 5),
+    "multinomial rank": lambda d: torch.multinomial(torch.ones(1, 1, 3, device=d), 1),
+    "nll dtype": lambda d: F.nll_loss(torch.ones(2, 3, device=d), torch.ones(2, device=d)),
+    "nll shapes": lambda d: F.nll_loss(torch.ones(2, 3, device=d), torch.ones(3, dtype=torch.int64, device=d)),
+    "mse shapes": lambda d: F.mse_loss(torch.ones(2, 3, device=d), torch.ones(4, device=d)),
+    "bce range": lambda d: F.binary_cross_entropy(torch.full((2,), 2.0, device=d), torch.ones(2, device=d)),
+    "attention shapes": lambda d: F.scaled_dot_product_attention(torch.ones(1, 2, 3, 4, device=d), torch.ones(1, 2, 3, 5, device=d), torch.ones(1, 2, 3, 4, device=d)),
+    "pool": lambda d: F.max_pool2d(torch.ones(1, 1, 2, 2, device=d), 3),
+    "where dtype": lambda d: torch.where(torch.ones(2, device=d), torch.ones(2, device=d), torch.ones(2, device=d)),
+    "masked_fill mask": lambda d: torch.ones(2, device=d).masked_fill(torch.ones(2, device=d), 1),
+    "cumsum dim": lambda d: torch.ones(2, device=d).cumsum(1),
+    "sort dim": lambda d: torch.ones(2, device=d).sort(2),
+    "tril rank": lambda d: torch.ones(2, device=d).tril(),
+    "diag rank": lambda d: torch.diag(torch.ones(2, 2, 2, device=d)),
+    "view dtype": lambda d: torch.ones(3, dtype=torch.int8, device=d).view(torch.int32),
+    "view_as_complex": lambda d: torch.view_as_complex(torch.ones(3, 3, device=d)),
+    "set_ dtype": lambda d: torch.ones(2, device=d).set_(torch.ones(2, dtype=torch.int64, device=d)),
+    "equal dtypes": lambda d: torch.equal(torch.ones(2, device=d), torch.ones(2, dtype=torch.int64, device=d)),
+    "write to expanded": lambda d: torch.ones(1, device=d).expand(3).add_(1),
+    "write overlapping": lambda d: (lambda x: x[1:].add_(x[:-1]))(torch.ones(4, device=d)),
+    "out overlapping": lambda d: (lambda x: torch.add(x[:3], 1, out=x[1:]))(torch.ones(4, device=d)),
+    "copy sizes": lambda d: torch.ones(3, device=d).copy_(torch.ones(2, device=d)),
+    "copy sizes from cpu": lambda d: torch.ones(3, device=d).copy_(torch.ones(2)),
+    "resize": lambda d: torch.ones(3, device=d).resize_(-1),
+    "cholesky": lambda d: torch.linalg.cholesky(-torch.eye(2, device=d)),
+    "inverse shape": lambda d: torch.linalg.inv(torch.ones(2, 3, device=d)),
+    "lstm width": lambda d: nn.LSTM(3, 4).to(d)(torch.ones(2, 1, 5, device=d)),
+    # autograd
+    "leaf in place": lambda d: torch.ones(2, device=d, requires_grad=True).add_(1),
+    "backward twice": lambda d: (lambda y: (y.backward(), y.backward()))((torch.ones(2, device=d, requires_grad=True) ** 2).sum()),
+    "backward of many": lambda d: (torch.ones(2, device=d, requires_grad=True) * 2).backward(),
+    "backward of constant": lambda d: torch.ones(1, device=d).backward(),
+    "saved and modified": modify_saved,
+    "gradient shape": lambda d: (torch.ones(2, device=d, requires_grad=True) * 2).backward(torch.ones(3, device=d)),
+    "requires_grad of int": lambda d: torch.ones(2, dtype=torch.int64, device=d).requires_grad_(),
+    "numpy with grad": lambda d: torch.ones(2, device=d, requires_grad=True).cpu().numpy(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_same_type_as_cpu(call):
+    with pytest.raises(Exception) as expected:
+        call("cpu")
+    with pytest.raises(Exception) as raised:
+        call("tpu")
+        torch.tpu.synchronize()
+    assert raised.type is expected.type, f"CPU: {expected.type.__name__}: {expected.value}\ntpu: {raised.type.__name__}: {raised.value}"
+    assert torch.ones(3, device="tpu").sum().item() == 3
+
+
+MIXES = {
+    "add": lambda a, b: a + b,
+    "add reversed": lambda a, b: b + a,
+    "mm": lambda a, b: a @ b,
+    "cat": lambda a, b: torch.cat([a, b]),
+    "where": lambda a, b: torch.where(a > 0, a, b),
+    "linear": lambda a, b: F.linear(a, b),
+    "in-place": lambda a, b: a.add_(b),
+    "out": lambda a, b: torch.add(a, a, out=b),
+    "embedding": lambda a, b: F.embedding(torch.zeros(1, dtype=torch.int64), a),
+    "index_select": lambda a, b: a.index_select(0, torch.zeros(1, dtype=torch.int64)),
+    "cross_entropy": lambda a, b: F.cross_entropy(a, torch.zeros(2, dtype=torch.int64)),
+    "layer_norm": lambda a, b: F.layer_norm(a, (2,), b[0]),
+    "attention": lambda a, b: F.scaled_dot_product_attention(a[None], b[None], a[None]),
+    "equal": lambda a, b: torch.equal(a, b),
+    "foreach": lambda a, b: torch._foreach_add([a, a], [b, b]),
+    "index_put": lambda a, b: a.index_put_((torch.zeros(1, dtype=torch.int64, device="tpu"),), b[0]),
+    "in-place on CPU": lambda a, b: b.add_(a),
+}
+
+
+@pytest.mark.parametrize("call", MIXES.values(), ids=MIXES)
+def test_mixed_devices(call):
+    with pytest.raises(RuntimeError, match="device"):
+        call(torch.ones(2, 2, device="tpu"), torch.ones(2, 2))
+    torch.tpu.synchronize()
+
+
+def test_zero_dim_cpu_tensors_mix():
+    x = torch.ones(2, device="tpu")
+    assert_values(x + torch.tensor(2.0), [3, 3])
+    assert_values(torch.tensor(2.0) * x, [2, 2])
+    assert_values(x.add_(torch.tensor(1)), [2, 2])
+    assert_values(torch.where(x > 0, x, torch.tensor(5.0)), [2, 2])
+    x[0] = torch.tensor(7.0)
+    assert_values(x, [7, 2])
+
+
+def test_index_on_cpu_is_taken():
+    x = torch.arange(5.0, device="tpu")
+    assert_values(x[torch.tensor([1, 3])], [1, 3])
+    assert_values(x[torch.tensor([True, False, True, False, False])], [0, 2])
+    x[torch.tensor([0])] = 9.0
+    assert x[0].item() == 9
+
+
+OUT_OF_RANGE = {
+    "index": lambda d: torch.ones(3, device=d)[torch.tensor([0, 5], device=d)],
+    "index below": lambda d: torch.ones(3, device=d)[torch.tensor([-4], device=d)],
+    "index_put": lambda d: torch.ones(3, device=d).index_put_((torch.tensor([3], device=d),), torch.ones(1, device=d)),
+    "index_select": lambda d: torch.ones(3, device=d).index_select(0, torch.tensor([3], device=d)),
+    "index_add": lambda d: torch.ones(3, device=d).index_add(0, torch.tensor([3], device=d), torch.ones(1, device=d)),
+    "index_fill": lambda d: torch.ones(3, device=d).index_fill(0, torch.tensor([3], device=d), 1.0),
+    "gather": lambda d: torch.ones(3, device=d).gather(0, torch.tensor([3], device=d)),
+    "scatter": lambda d: torch.ones(3, device=d).scatter(0, torch.tensor([3], device=d), 1.0),
+    "scatter_add": lambda d: torch.ones(3, device=d).scatter_add(0, torch.tensor([-1], device=d), torch.ones(1, device=d)),
+    "embedding": lambda d: F.embedding(torch.tensor([9], device=d), torch.ones(3, 2, device=d)),
+    "embedding below": lambda d: F.embedding(torch.tensor([-1], device=d), torch.ones(3, 2, device=d)),
+    "nll_loss": lambda d: F.nll_loss(torch.zeros(1, 3, device=d), torch.tensor([3], device=d)),
+    "cross_entropy": lambda d: F.cross_entropy(torch.zeros(1, 3, device=d), torch.tensor([-5], device=d)),
+    "take": lambda d: torch.ones(3, device=d).take(torch.tensor([3], device=d)),
+    "one_hot": lambda d: F.one_hot(torch.tensor([3], device=d), 3),
+}
+
+
+@pytest.mark.parametrize("call", OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
+@pytest.mark.parametrize("how", ["read", "synchronise"])
+def test_index_out_of_range(call, how):
+    with pytest.raises(Exception) as expected:
+        call("cpu")
+    with pytest.raises(Exception) as raised:
+        out = call("tpu")
+        if how == "read":
+            out.cpu()
+        else:
+            torch.tpu.synchronize()
+    assert raised.type in (IndexError, expected.type), raised.value
+    if how == "read":
+        del out
+        try:  # the same failure may also wait at the next synchronisation
+            torch.tpu.synchronize()
+        except raised.type:
+            pass
+    assert torch.ones(3, device="tpu").sum().item() == 3
+    torch.tpu.synchronize()
+
+
+def test_late_error_names_the_operator():
+    with pytest.raises(IndexError, match="embedding|index|gather"):
+        F.embedding(torch.tensor([9], device="tpu"), torch.ones(3, 2, device="tpu")).cpu()
+    try:
+        torch.tpu.synchronize()
+    except IndexError:
+        pass
+
+
+def test_what_depends_on_a_failure_fails_and_the_rest_does_not():
+    good = torch.ones(4, device="tpu")
+    torch.tpu.synchronize()
+    bad = good[torch.tensor([8], device="tpu")]
+    torch.tpu.flush()
+    dependent = bad + 1
+    independent = good + 1
+    torch.tpu.flush()
+    with pytest.raises(IndexError):
+        dependent.cpu()
+    try:
+        torch.tpu.synchronize()
+    except IndexError:
+        pass
+    assert_values(good * 3, [3] * 4)
+    del independent
+
+
+def test_unsupported_layouts_and_ranks():
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.zeros(2, 2, layout=torch.sparse_coo, device="tpu")
+    with pytest.raises((RuntimeError, TypeError)):
+        torch.quantize_per_tensor(torch.ones(2, device="tpu"), 0.1, 0, torch.quint8)
+    with pytest.raises(RuntimeError, match="dimensions"):
+        torch.ones((1,) * 20, device="tpu") + 1
+
+
+def test_wrong_settings_give_one_clear_error():
+    for name, value in (("TTPU_TOPOLOGY", "v99:9x9"), ("TTPU_PLUGIN", "/nonexistent/plugin.so"), ("TTPU_HBM_BYTES", "lots")):
+        out = in_fresh_python("import torch, torch_tpu; torch.ones(1, device='tpu')", check=False, **{name: value})
+        assert out.returncode == 1
+        last = out.stderr.strip().splitlines()[-1]
+        assert "RuntimeError" in last and value.split("/")[-1] in out.stderr, out.stderr

@@ -1,0 +1,64 @@
+"""Makes the device known to PyTorch: once, in milliseconds, without starting it."""
+
+import importlib.metadata
+import pathlib
+
+__version__ = "0.1.0"
+
+_loaded = False
+
+
+def _refuse_namesake() -> None:
+    for other in ("torch-tpu", "torch_tpu"):
+        try:
+            found = importlib.metadata.distribution(other)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        raise ImportError(
+            f"the distribution {found.metadata['Name']} {found.version} also provides the package torch_tpu; "
+            f"uninstall one of the two: pip uninstall {found.metadata['Name']} (or ttpu)"
+        )
+
+
+def _import_extension():
+    import torch
+
+    try:
+        from torch_tpu import _C
+    except ImportError as error:
+        raise ImportError(
+            f"torch_tpu's extension does not load under PyTorch {torch.__version__}: build it again for this release "
+            f"with `pip install --no-build-isolation .` (or `make build`). The loader said: {error}"
+        ) from error
+    built, running = (v.split("+")[0].split(".")[:2] for v in (_C.torch_version, torch.__version__))
+    if built != running:
+        raise ImportError(
+            f"torch_tpu was built for PyTorch {'.'.join(built)} but this is {torch.__version__}: build it again with "
+            f"`pip install --no-build-isolation .` (or `make build`)."
+        )
+    return _C
+
+
+def load() -> None:
+    """Register the device ``tpu`` and the module ``torch.tpu``; later calls do nothing.
+
+    Raises
+    ------
+    ImportError
+        If the extension was built for another release of PyTorch, or another distribution provides the same package.
+    """
+    global _loaded
+    if _loaded:
+        return
+    _refuse_namesake()
+    import torch
+
+    extension = _import_extension()
+    extension.set_soft_path(str(pathlib.Path(__file__).parent / "lib" / "libttpu_soft.so"))
+    torch.utils.rename_privateuse1_backend("tpu")
+    from torch_tpu import tpu
+
+    torch._register_device_module("tpu", tpu)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    extension.register()
+    _loaded = True
