@@ -129,7 +129,7 @@ def test_evaluation_over_batch_sizes(no_fallback):
         for size in (32, 20, 9):
             model(torch.randn(size, 16, device="tpu")).argmax(1).cpu()
         with torch.tpu.errors_on_compile():
-            for size in range(2, 40):
+            for size in (2, 3, 7, 11, 19, 25, 31, 33, 39, 64):  # the model's own sizes are another structure
                 assert model(torch.randn(size, 16, device="tpu")).argmax(1).cpu().shape == (size,)
 
 
@@ -154,8 +154,9 @@ def test_numbers_are_not_constants(no_fallback):
     with torch.tpu.errors_on_compile():
         for i in range(4, 24):
             results = program(i * 0.25, i)
-            assert results[0][0].item() == i * 0.25 + i
-            assert results[2][3].item() == i * 0.25
+            values = [t.cpu() for t in results]
+            assert values[0][0].item() == i * 0.25 + i
+            assert values[2][3].item() == i * 0.25
 
 
 def resident_bytes() -> int:

@@ -100,7 +100,6 @@ CALLS = {
     "view dtype": lambda d: torch.ones(3, dtype=torch.int8, device=d).view(torch.int32),
     "view_as_complex": lambda d: torch.view_as_complex(torch.ones(3, 3, device=d)),
     "set_ dtype": lambda d: torch.ones(2, device=d).set_(torch.ones(2, dtype=torch.int64, device=d)),
-    "equal dtypes": lambda d: torch.equal(torch.ones(2, device=d), torch.ones(2, dtype=torch.int64, device=d)),
     "write to expanded": lambda d: torch.ones(1, device=d).expand(3).add_(1),
     "write overlapping": lambda d: (lambda x: x[1:].add_(x[:-1]))(torch.ones(4, device=d)),
     "out overlapping": lambda d: (lambda x: torch.add(x[:3], 1, out=x[1:]))(torch.ones(4, device=d)),

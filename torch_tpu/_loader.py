@@ -48,11 +48,11 @@ def load() -> None:
         If the extension was built for another release of PyTorch, or another distribution provides the same package.
     """
     global _loaded
+    import torch  # may come back here first, through the entry point
+
     if _loaded:
         return
     _refuse_namesake()
-    import torch
-
     extension = _import_extension()
     extension.set_soft_path(str(pathlib.Path(__file__).parent / "lib" / "libttpu_soft.so"))
     torch.utils.rename_privateuse1_backend("tpu")
@@ -61,4 +61,5 @@ def load() -> None:
     torch._register_device_module("tpu", tpu)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     extension.register()
+    torch.set_autocast_dtype("tpu", torch.bfloat16)  # of this thread; PyTorch's default for new devices is float16
     _loaded = True

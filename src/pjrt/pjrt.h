@@ -50,7 +50,7 @@ ttpu_status pjrt_device_memory_stats(pjrt_device *d, pjrt_memory_stats *out);
 void pjrt_device_reset_peak(pjrt_device *d); /* no effect where the plugin cannot */
 void pjrt_device_trim(pjrt_device *d);       /* gives recycled memory back where the plugin can */
 
-/* Compiles f for one device. Takes `arena`, in which f lives, whatever the outcome. */
+/* Compiles f for one device. Takes `arena`, in which f lives and which base_alloc made, whatever the outcome. */
 ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_func *f, pjrt_executable **out);
 void pjrt_executable_free(pjrt_executable *e);
 uint32_t pjrt_executable_output_count(const pjrt_executable *e);

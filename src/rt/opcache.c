@@ -53,10 +53,10 @@ static meta_entry *find(base_hash128 key) {
 bool rt_meta_get(base_hash128 key, uint32_t *count, aten_shape *outs, uint32_t capacity) {
   pthread_rwlock_rdlock(&table.lock);
   meta_entry *e = table.slots != NULL ? find(key) : NULL;
-  bool hit = e != NULL && e->words > 0 && e->count <= capacity;
+  bool known = e != NULL && e->words > 0, hit = known && e->count <= capacity;
+  if (known) *count = e->count;
   if (hit) {
     const int64_t *p = e->data != NULL ? e->data : e->small;
-    *count = e->count;
     for (uint32_t i = 0; i < e->count; ++i) {
       outs[i].dtype = (uint8_t)(p[0] & 0xff);
       outs[i].rank = (uint8_t)(p[0] >> 8);

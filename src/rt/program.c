@@ -202,16 +202,18 @@ static ttpu_status note_compiled(const rt_trace *t, uint64_t compiled) {
 static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t output_count, const bool *donate,
                                  pjrt_executable **out) {
   uint64_t before = compilations();
-  base_arena arena;
-  base_arena_init(&arena);
+  base_arena *arena = base_alloc(sizeof *arena); /* pjrt takes it, and the plugin keeps it with the program */
+  if (arena == NULL) return base_no_memory(sizeof *arena);
+  base_arena_init(arena);
   ir_func *f = NULL;
-  ttpu_status status = build_func(d, &arena, outputs, output_count, donate, &f);
+  ttpu_status status = build_func(d, arena, outputs, output_count, donate, &f);
   if (status != TTPU_OK) {
-    base_arena_free(&arena);
+    base_arena_free(arena);
+    base_free(arena);
     return status;
   }
   ++rt_global.counters.programs_built;
-  BASE_TRY(pjrt_compile(rt_global.client, d->pjrt, &arena, f, out));
+  BASE_TRY(pjrt_compile(rt_global.client, d->pjrt, arena, f, out));
   return note_compiled(&d->trace, compilations() - before);
 }
 

@@ -63,6 +63,8 @@ ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out);
 void rt_storage_free(rt_storage *s); /* NULL is fine */
 /* Unique among live storages of a process, ordered, never readable; NULL for zero bytes. */
 void *rt_storage_address(const rt_storage *s);
+/* The live storage that starts at an address, by a search through all of them; NULL: none. */
+rt_storage *rt_storage_find(const void *address);
 size_t rt_storage_bytes(const rt_storage *s);
 uint32_t rt_storage_device(const rt_storage *s);
 /* Keeps what fits, fills the rest with zeros; the address changes when it grows. */
@@ -113,7 +115,8 @@ bool rt_storage_is_ready(rt_storage *s); /* computed, not only recorded */
 /* Results' metadata of a call. The key covers the row's variant, dtypes, sizes, strides, flags and static arguments;
  * `salt` is what else decides (PyTorch's default dtype). */
 base_hash128 rt_meta_key(const rt_op *op, const aten_call *call, uint64_t salt);
-/* Copies result i's metadata; false when the key is unknown (then *count is untouched). */
+/* Copies the results' metadata and true; false when there are more than `capacity` (then *count says how many) or the
+ * key is unknown (then *count is untouched). */
 bool rt_meta_get(base_hash128 key, uint32_t *count, aten_shape *outs, uint32_t capacity);
 void rt_meta_put(base_hash128 key, uint32_t count, const aten_shape *outs);
 

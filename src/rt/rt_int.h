@@ -56,6 +56,7 @@ struct rt_storage {
   void *address;
   size_t address_bytes;
   rt_value *value; /* NULL: never written, reads as zero. Guarded by rt_lock */
+  rt_storage *previous, *next; /* among all live ones, for rt_storage_find; guarded by rt_lock */
 };
 
 enum { RT_NO_LOCAL = 0xffffffffu };

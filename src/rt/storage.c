@@ -129,6 +129,28 @@ static void unaccount(rt_device *d, size_t bytes) {
   if (bytes > 0) --d->active;
 }
 
+static rt_storage *newest_live;
+
+static void link_live(rt_storage *s) {
+  s->next = newest_live;
+  if (newest_live != NULL) newest_live->previous = s;
+  newest_live = s;
+}
+
+static void unlink_live(rt_storage *s) {
+  if (s->previous != NULL) s->previous->next = s->next;
+  else newest_live = s->next;
+  if (s->next != NULL) s->next->previous = s->previous;
+}
+
+rt_storage *rt_storage_find(const void *address) {
+  rt_lock();
+  rt_storage *s = newest_live;
+  while (s != NULL && (address == NULL || s->address != address)) s = s->next;
+  rt_unlock();
+  return s;
+}
+
 ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out) {
   if (device >= rt_global.device_count)
     return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device, rt_global.device_count);
@@ -138,11 +160,13 @@ ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out) {
   s->bytes = s->address_bytes = bytes;
   rt_lock();
   ttpu_status status = account(&rt_global.devices[device], bytes);
+  if (status == TTPU_OK) link_live(s);
   rt_unlock();
   if (status == TTPU_OK) {
     status = address_take(bytes, &s->address);
     if (status != TTPU_OK) {
       rt_lock();
+      unlink_live(s);
       unaccount(&rt_global.devices[device], bytes);
       rt_unlock();
     }
@@ -158,6 +182,7 @@ ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out) {
 void rt_storage_free(rt_storage *s) {
   if (s == NULL) return;
   rt_lock();
+  unlink_live(s);
   unaccount(&rt_global.devices[s->device], s->bytes);
   rt_value *value = s->value;
   s->value = NULL;

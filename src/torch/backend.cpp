@@ -55,6 +55,12 @@ static void free_storage(void* context) { rt_storage_free(static_cast<rt_storage
 
 rt_storage* storage_of(const c10::Storage& storage) { return static_cast<rt_storage*>(storage.data_ptr().get_context()); }
 
+rt_storage* storage_at(const void* address) {
+  rt_storage* s = rt_storage_find(address);
+  TORCH_CHECK(s != nullptr, "a tpu tensor over memory that is not a tpu storage's: ", address);
+  return s;
+}
+
 static c10::CachingAllocator::StatArray stat(uint64_t now, uint64_t peak, uint64_t added, uint64_t removed) {
   c10::CachingAllocator::StatArray s{};
   auto& total = s[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];

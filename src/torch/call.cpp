@@ -95,6 +95,7 @@ struct Packed {
   c10::SmallVector<std::string, 1> text_owners;
   std::optional<at::Generator> generator;
   c10::DeviceIndex device = -1;
+  bool has_bits = false;  // a tensor whose conjugate or negative bit is set
 
   aten_call view(const aten_row* row) const {
     aten_call c{};
@@ -131,6 +132,8 @@ void push_tensor(Packed& p, const Operator& op, size_t arg, const at::Tensor& t)
                 " dimensions are not supported on tpu, got ", impl->dim());
     m.dtype = static_cast<uint8_t>(dtype_of(t.scalar_type()));
     m.rank = static_cast<uint8_t>(impl->dim());
+    constexpr c10::DispatchKeySet bits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+    p.has_bits = p.has_bits || impl->key_set().has_any(bits);
     if (t.device().type() == kTpu) {
       if (p.device < 0) p.device = t.device().index();
       else if (p.device != t.device().index()) raise_device(op, arg, t, p.device);
@@ -455,10 +458,16 @@ bool ask_row(const Operator& op, const aten_call& call, const Packed& p, Shapes&
 
 base_hash128 find_shapes(const Operator& op, const Packed& p, const aten_call& call, const torch::jit::Stack& stack, Shapes& shapes) {
   base_hash128 key = rt_meta_key(&op.op, &call, static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
-  if (rt_meta_get(key, &shapes.count, shapes.room(), Shapes::kSmall)) return key;
+  shapes.clear();
+  uint32_t count = 0;
+  if (rt_meta_get(key, &count, shapes.room(), Shapes::kSmall)) {
+    shapes.count = count;
+    return key;
+  }
+  if (count > 0 && rt_meta_get(key, &count, shapes.expect(count), count)) return key;
   shapes.clear();
   if (!ask_row(op, call, p, shapes)) ask_meta(op, stack, shapes);
-  if (shapes.count <= Shapes::kSmall) rt_meta_put(key, shapes.count, shapes.data());
+  rt_meta_put(key, shapes.count, shapes.data());
   return key;
 }
 
@@ -577,12 +586,38 @@ void replace_stack(const Operator& op, Results& r, Shapes& shapes, torch::jit::S
   }
 }
 
+// A call on tensors whose conjugate or negative bit is set, of an operator before which PyTorch does not resolve them:
+// the call on their resolved copies, and what it wrote copied back.
+void call_resolved(const Operator& op, torch::jit::Stack* stack) {
+  size_t n = op.kinds.size(), base = stack->size() - n;
+  std::vector<std::pair<at::Tensor, at::Tensor>> written;
+  for (size_t i = 0; i < n; ++i) {
+    c10::IValue& v = (*stack)[base + i];
+    if (v.isTensor() && v.toTensor().defined()) {
+      at::Tensor given = v.toTensor(), resolved = materialise(given);
+      if (is_written(op.handle.schema().arguments()[i]) && !resolved.is_same(given)) written.emplace_back(given, resolved);
+      v = resolved;
+    } else if (v.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& e : v.toListRef()) list.push_back(materialise(e.toTensor()));
+      v = list;
+    }
+  }
+  call(op, stack);
+  for (auto& [given, resolved] : written) {
+    given.copy_(resolved);
+    for (size_t i = base; i < stack->size(); ++i)
+      if ((*stack)[i].isTensor() && (*stack)[i].toTensor().is_same(resolved)) (*stack)[i] = given;
+  }
+}
+
 }  // namespace
 
 void call(const Operator& op, torch::jit::Stack* stack) {
   initialize();
   Packed p;
   pack(p, op, *stack);
+  if (p.has_bits) return call_resolved(op, stack);
   aten_call c = p.view(op.op.row);
   Shapes shapes;
   base_hash128 key = find_shapes(op, p, c, *stack, shapes);

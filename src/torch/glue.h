@@ -36,8 +36,10 @@ c10::DeviceIndex current_device();
 void set_current_device(c10::DeviceIndex index);
 c10::Allocator* allocator();
 rt_storage* storage_of(const c10::Storage& storage);
+rt_storage* storage_at(const void* address);  // for storages that PyTorch made over an address (from_blob); raises if there is none
 inline rt_storage* storage_of(const at::Tensor& t) {
-  return static_cast<rt_storage*>(t.unsafeGetTensorImpl()->unsafe_storage().data_ptr().get_context());
+  const c10::DataPtr& data = t.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
+  return data.get_context() != nullptr ? static_cast<rt_storage*>(data.get_context()) : storage_at(data.get());
 }
 // Changes a storage's size, keeping its contents.
 void resize_storage(const c10::Storage& storage, size_t bytes);
@@ -53,6 +55,8 @@ at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayR
 at::Tensor empty_like_shape(c10::DeviceIndex device, const aten_shape& shape);
 // Sizes and strides of an out= argument that has to change.
 void resize_tensor(const at::Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides);
+// The same values without the conjugate and the negative bit, in a new tensor if t has one.
+at::Tensor materialise(const at::Tensor& t);
 void register_tensor_ops();
 
 // ---- call.cpp

@@ -151,8 +151,24 @@ static bool covers_storage(const at::Tensor& t, std::vector<int64_t>& order) {
   return true;
 }
 
+// Conjugation and negation that PyTorch keeps as a bit of a view, carried out.
+static at::Tensor without_bits(at::Tensor t) {
+  if (t.is_conj()) t = at::_conj_physical(t.conj());
+  if (t.is_neg()) t = at::neg(t._neg_view());
+  return t;
+}
+
 static void record_copy(const at::Tensor& self, const at::Tensor& src) {
-  torch::jit::Stack stack{self, src, false};
+  at::Tensor to = self, from = without_bits(src);
+  if (to.is_conj()) {
+    from = at::_conj_physical(from);
+    to = to.conj();
+  }
+  if (to.is_neg()) {
+    from = at::neg(from);
+    to = to._neg_view();
+  }
+  torch::jit::Stack stack{to, from, false};
   call(copy_operator(), &stack);
 }
 
@@ -168,11 +184,12 @@ static void upload(const at::Tensor& self, const at::Tensor& src) {
 }
 
 static void download(const at::Tensor& self, const at::Tensor& src) {
-  at::Tensor from = src.resolve_conj().resolve_neg();
+  at::Tensor from = without_bits(src);
   std::vector<int64_t> order;
   if (!covers_storage(from, order)) {
-    from = at::empty(from.sizes(), from.options());
-    record_copy(from, src.resolve_conj().resolve_neg());
+    at::Tensor dense = at::empty(from.sizes(), from.options());
+    record_copy(dense, from);
+    from = dense;
     covers_storage(from, order);
   }
   at::Tensor in_order = self.permute(order);
@@ -197,7 +214,7 @@ static void copy_between(const at::Tensor& self, const at::Tensor& src) {  // tw
 }
 
 // The same values without the conjugate and the negative bit.
-static at::Tensor materialise(const at::Tensor& t) {
+at::Tensor materialise(const at::Tensor& t) {
   if (t.is_neg()) return materialise(at::neg(at::_neg_view(t)));
   if (t.is_conj()) return at::conj_physical(t.conj());
   return t;
@@ -251,8 +268,6 @@ static c10::Scalar local_scalar_dense(const at::Tensor& self) {
 static bool equal(const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
               self.device(), " and ", other.device(), "!");
-  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(), " but got data type ",
-              other.scalar_type(), " for argument 'other' in call to equal");
   if (self.sizes() != other.sizes()) return false;
   return at::eq(self, other).all().item().toBool();
 }

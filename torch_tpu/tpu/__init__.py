@@ -120,7 +120,7 @@ def __getattr__(name: str) -> bool:
 def is_available() -> bool:
     """Whether a device can be used: always, unless the settings are wrong or this is a forked child."""
     try:
-        return device_count() > 0
+        return not _C.in_bad_fork() and device_count() > 0
     except RuntimeError:
         return False
 

@@ -1,4 +1,5 @@
 /* Elementary functions as straight-line C that gcc turns into vector code: no branch, no call, no table.
+ * Integer steps on bits are unsigned: of NaNs and infinities they make numbers that nobody uses, but no overflow.
  * Included once per instruction set (MATH_FMA says whether fma is an instruction there). Errors are the maxima that
  * tests/c/test_soft_tile_math.c finds against libm in a wider type.
  *
@@ -47,7 +48,7 @@ MATH_INLINE double fma_f64(double a, double b, double c) { return MATH_FMA ? __b
 static const float round_f32 = 12582912.0f;          /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
 static const double round_f64 = 6755399441055744.0; /* 1.5 * 2^52 */
 
-MATH_INLINE float pow2_f32(int32_t n) { return f32_bits((int32_t)((uint32_t)(n + 127) << 23)); } /* -126 <= n <= 127 */
+MATH_INLINE float pow2_f32(int32_t n) { return f32_bits((int32_t)(((uint32_t)n + 127u) << 23)); } /* -126 <= n <= 127 */
 
 /* 2^n * y for any n that exp meets, in two exact steps and one rounding. */
 MATH_INLINE float scale_f32(float y, int32_t n) {
@@ -69,7 +70,7 @@ MATH_INLINE float expm1_core_f32(float r) {
 MATH_INLINE float exp_reduce_f32(float x, int32_t *n) {
   float shifted = fma_f32(x, 1.44269504088896341f, round_f32);
   float k = shifted - round_f32;
-  *n = bits_f32(shifted) - bits_f32(round_f32);
+  *n = (int32_t)((uint32_t)bits_f32(shifted) - (uint32_t)bits_f32(round_f32));
   float r = fma_f32(k, -0.693359375f, x);
   return fma_f32(k, 2.12194440e-4f, r);
 }
@@ -88,7 +89,7 @@ MATH_INLINE float expm1_f32(float x) {
   int32_t n;
   float p = expm1_core_f32(exp_reduce_f32(y, &n));
   int32_t small = n > 40 ? 40 : n; /* beyond, 2^-n is lost in 1 - 2^-n */
-  float t = pow2_f32(-small);
+  float t = pow2_f32((int32_t)(0u - (uint32_t)small));
   float e = scale_f32((1.0f - t) + p, n);
   return x == 0.0f ? x : e;
 }
@@ -112,7 +113,7 @@ MATH_INLINE float log_core_f32(float z, float e) {
 }
 /* x = 2^e * m with m in [sqrt(1/2), sqrt(2)); x positive and normal. */
 MATH_INLINE float log_split_f32(float x, int32_t *e) {
-  int32_t i = bits_f32(x) - 0x3f3504f3;
+  int32_t i = (int32_t)((uint32_t)bits_f32(x) - 0x3f3504f3u);
   *e = i >> 23;
   return f32_bits((i & 0x007fffff) + 0x3f3504f3);
 }
@@ -240,13 +241,13 @@ MATH_INLINE int trig_far_f32(float x) { return !(fabsf(x) <= 1048576.0f); }
 
 /* ---- double ----------------------------------------------------------------------------------- */
 
-MATH_INLINE double pow2_f64(int64_t n) { return f64_bits((int64_t)((uint64_t)(n + 1023) << 52)); }
+MATH_INLINE double pow2_f64(int64_t n) { return f64_bits((int64_t)(((uint64_t)n + 1023u) << 52)); }
 MATH_INLINE double exp_f64(double x) {
   double y = x > 710.0 ? 710.0 : x;
   y = y < -746.0 ? -746.0 : y;
   double shifted = y * 1.44269504088896338700e+00 + round_f64;
   double k = shifted - round_f64;
-  int64_t n = bits_f64(shifted) - bits_f64(round_f64);
+  int64_t n = (int64_t)((uint64_t)bits_f64(shifted) - (uint64_t)bits_f64(round_f64));
   double high = y - k * 6.93147180369123816490e-01, low = k * 1.90821492927058770002e-10;
   double r = high - low, t = r * r;
   double p = fma_f64(4.13813679705723846039e-08, t, -1.65339022054652515390e-06);
@@ -261,7 +262,7 @@ MATH_INLINE double exp_f64(double x) {
 MATH_INLINE double log_f64(double x) {
   double tiny = x < 2.2250738585072014e-308 ? 1.0 : 0.0;
   double y = tiny != 0.0 ? x * 18014398509481984.0 : x; /* 2^54 */
-  int64_t i = bits_f64(y) - 0x3fe6a09e667f3bcdll;
+  int64_t i = (int64_t)((uint64_t)bits_f64(y) - 0x3fe6a09e667f3bcdull);
   int64_t e = i >> 52;
   double f = f64_bits((i & 0x000fffffffffffffll) + 0x3fe6a09e667f3bcdll) - 1.0;
   /* e as a double: its low bits under the rounding constant, which needs no 64-bit conversion. */

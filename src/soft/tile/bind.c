@@ -118,16 +118,51 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
+/* Nanoseconds for one element, roughly: it decides how many threads are worth waking. */
+static double instr_cost(const tile_instr *in) {
+  if (in->op == TILE_GENERIC) return 40;
+  double bytes = (double)base_dtype_bytes(in->type);
+  if (in->op != TILE_MAP) return 0.02 * bytes;
+  bool wide = in->type == TTPU_F64;
+  switch (in->kind) {
+  case IR_EXPONENTIAL: case IR_LOG: case IR_LOGISTIC: case IR_TANH: case IR_ERF: case IR_SINE: case IR_COSINE: case IR_TAN:
+  case IR_EXPONENTIAL_MINUS_ONE: case IR_LOG_PLUS_ONE: return wide ? 5 : 0.3;
+  case IR_POWER: return wide ? 20 : 1;
+  case IR_ERFC: case IR_ERF_INV: case IR_ASIN: case IR_ACOS: case IR_ATAN: case IR_SINH: case IR_COSH: case IR_CBRT:
+  case IR_ATAN2: case IR_REMAINDER: return 15;
+  case IR_DIVIDE: case IR_SQRT: case IR_RSQRT: return 0.05 * bytes;
+  default: return 0.015 * bytes;
+  }
+}
+
+/* What the passes over a row compute again, in nanoseconds for one element. */
+static double recomputed_cost(const tile_prog *p) {
+  double cost = 0;
+  for (uint32_t i = 0; i < p->instr_count; ++i)
+    if (p->instrs[i].level == TILE_FULL && p->instrs[i].passes) cost += instr_cost(&p->instrs[i]) * (__builtin_popcount(p->instrs[i].passes) - 1);
+  return cost;
+}
+
+/* Rows beyond the first cache are still taken whole when that saves an exponential and the second cache holds them. */
+static bool row_fits(const binder *x, int64_t row, int64_t lanes) {
+  enum { SECOND_CACHE = 512 << 10, PARALLEL = 16 };
+  if (row <= 4 * lanes) return true;
+  return x->b->kept >= PARALLEL && row * x->p->width * x->p->full_regs <= SECOND_CACHE && recomputed_cost(x->p) > 0.2;
+}
+
 /* Nothing here may depend on the number of threads: it decides the order of sums. */
 static void shape_tile(binder *x) {
   tile_bound *b = x->b;
+  enum { MOST_BYTES = 128 << 10 }; /* of registers of a kind: they lie on a worker's stack (a complete row: 4 times that) */
   int64_t lanes = TILE_BYTES / x->p->width;
+  while (lanes > 64 && lanes * x->p->width * x->p->full_regs > MOST_BYTES) lanes /= 2;
+  int64_t most_rows = larger(MOST_BYTES / (16 * larger(x->p->row_regs, 1)), 1);
   bool reduces = x->p->reduced != 0 && x->p->row_regs > 0;
   if (b->layout == LAYOUT_ROWS) {
     int64_t row = b->inner * b->len;
-    b->complete = row <= (reduces ? 4 * lanes : lanes);
+    b->complete = reduces ? row_fits(x, row, lanes) : row <= lanes;
     if (b->complete) {
-      b->tile_rows = smaller(larger(lanes / larger(row, 1), 1), larger(b->kept, 1));
+      b->tile_rows = smaller(smaller(larger(lanes / larger(row, 1), 1), most_rows), larger(b->kept, 1));
       b->tile_inner = b->inner, b->tile_len = b->len;
       b->units = pieces(b->kept, b->tile_rows), b->chunks = 1;
     } else {
@@ -142,8 +177,9 @@ static void shape_tile(binder *x) {
     b->tile_rows = 1;
     int64_t len = larger(b->len, 1), width = smaller(len, larger(lanes / larger(b->inner, 1), 64));
     b->complete = b->inner * width <= 4 * lanes;
-    b->tile_len = b->complete ? width : smaller(len, larger(lanes / 8, 64));
-    b->tile_inner = b->complete ? b->inner : smaller(b->inner, larger(lanes / b->tile_len, 1));
+    /* Lines as wide as possible run on from one to the next and are read in place; four, since folds take four at a time. */
+    b->tile_len = b->complete ? width : smaller(len, lanes);
+    b->tile_inner = b->complete ? b->inner : smaller(b->inner, larger(lanes / b->tile_len, 4));
     b->chunks = pieces(b->inner, larger(b->tile_inner, 1));
     b->units = b->kept * pieces(b->len, b->tile_len);
     b->split = !b->complete && b->units < 16 && b->inner * b->tile_len >= 32 * lanes;
@@ -262,23 +298,6 @@ static tile_fn map_kernel(const tile_kernels *k, const tile_instr *in) {
   case TILE_MAP_PACK: return k->pack[in->type];
   case TILE_MAP_UNPACK: return k->unpack[in->type];
   default: return k->map[in->kind][in->type];
-  }
-}
-
-/* Nanoseconds for one element, roughly: it decides how many threads are worth waking. */
-static double instr_cost(const tile_instr *in) {
-  if (in->op == TILE_GENERIC) return 40;
-  double bytes = (double)base_dtype_bytes(in->type);
-  if (in->op != TILE_MAP) return 0.02 * bytes;
-  bool wide = in->type == TTPU_F64;
-  switch (in->kind) {
-  case IR_EXPONENTIAL: case IR_LOG: case IR_LOGISTIC: case IR_TANH: case IR_ERF: case IR_SINE: case IR_COSINE: case IR_TAN:
-  case IR_EXPONENTIAL_MINUS_ONE: case IR_LOG_PLUS_ONE: return wide ? 5 : 0.3;
-  case IR_POWER: return wide ? 20 : 1;
-  case IR_ERFC: case IR_ERF_INV: case IR_ASIN: case IR_ACOS: case IR_ATAN: case IR_SINH: case IR_COSH: case IR_CBRT:
-  case IR_ATAN2: case IR_REMAINDER: return 15;
-  case IR_DIVIDE: case IR_SQRT: case IR_RSQRT: return 0.05 * bytes;
-  default: return 0.015 * bytes;
   }
 }
 

@@ -138,11 +138,12 @@ static void distribute(const frame *t, const tile_port *port, const uint8_t *s) 
 
 /* ---- instructions ----------------------------------------------------------------------------- */
 
+/* run_load and run_store are not inlined: what they take from the stack must go when they return. */
 static int64_t port_lanes(const frame *t, const tile_port *port) {
   return port->mode == PORT_SCALAR ? 1 : t->lanes[port->level];
 }
 
-static void run_load(const frame *t, const tile_bound_instr *in) {
+__attribute__((noinline)) static void run_load(const frame *t, const tile_bound_instr *in) {
   const tile_port *port = &t->b->ports[in->a];
   void *d = t->slots[in->dst];
   if (!tile_is_small_float(port->dtype)) return collect(t, port, d);
@@ -154,7 +155,7 @@ static void run_load(const frame *t, const tile_bound_instr *in) {
   unpack(n, d, packed, NULL, NULL, 0);
 }
 
-static void run_store(const frame *t, const tile_bound_instr *in) {
+__attribute__((noinline)) static void run_store(const frame *t, const tile_bound_instr *in) {
   const tile_port *port = &t->b->ports[t->b->prog->leaf_count + in->dst];
   void *memory = t->slots[t->b->slot_count + t->b->prog->leaf_count + in->dst];
   const void *s = t->slots[in->a];
@@ -177,8 +178,7 @@ static void run_expand(const frame *t, const tile_bound_instr *in) {
     for (int64_t i = 0; i < t->inner; ++i, d += t->len * bytes) memcpy(d, s, (size_t)(t->len * bytes));
     return;
   }
-  tile_fn fill = t->b->kernels->copy[log2_bytes((uint8_t)bytes)];
-  for (int64_t i = 0; i < t->rows; ++i, d += lanes * bytes, s += bytes) fill(lanes, d, s, NULL, NULL, 1);
+  t->b->kernels->expand[log2_bytes((uint8_t)bytes)](t->rows, lanes, d, s);
 }
 
 /* The neutral element of a fold: the accumulator of nothing. */
@@ -324,19 +324,6 @@ static void move_to_unit(frame *t, int64_t unit) {
   move_ports(t, kept, 0, lane);
 }
 
-/* Asks for the memory `bytes` ahead of each leaf read in place: it comes while this tile is computed. Past the end of a
- * tensor it asks in vain, which is harmless. */
-static void prefetch_next(const frame *t) {
-  const tile_bound *b = t->b;
-  for (uint32_t i = 0; i < b->prog->leaf_count; ++i) {
-    const tile_port *port = &b->ports[i];
-    if (port->level != TILE_FULL || port->mode != PORT_DIRECT) continue;
-    int64_t bytes = t->lanes[TILE_FULL] * port->bytes;
-    const char *next = (const char *)t->slots[b->slot_count + i] + bytes;
-    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at);
-  }
-}
-
 static void run_complete(frame *t, int64_t begin, int64_t end) {
   const tile_bound *b = t->b;
   t->fresh = true;
@@ -345,7 +332,6 @@ static void run_complete(frame *t, int64_t begin, int64_t end) {
     unit_start(b, unit, &kept, &lane, &len);
     set_shape(t, b->layout == LAYOUT_ROWS ? smaller(b->tile_rows, b->kept - kept) : 1, b->inner, len);
     move_ports(t, kept, 0, lane);
-    if (unit + 1 < end) prefetch_next(t);
     run_list(t, &b->body);
   }
 }

@@ -352,6 +352,21 @@ typedef struct wide16 { uint64_t low, high; } wide16;
     }                                                                                                                  \
   }                                                                                                                    \
   MAP1(copy_##bytes, type, type, x)
+/* Each of `rows` elements over `len` lanes. */
+#define EXPAND(bytes, type)                                                                                            \
+  static void expand_##bytes(int64_t rows, int64_t len, void *d, const void *s) {                                      \
+    type *r = d;                                                                                                       \
+    const type *from = s;                                                                                              \
+    for (int64_t row = 0; row < rows; ++row, r += len) {                                                               \
+      type x = from[row];                                                                                              \
+      FOR_LANES(i, len) r[i] = x;                                                                                      \
+    }                                                                                                                  \
+  }
+EXPAND(1, uint8_t)
+EXPAND(2, uint16_t)
+EXPAND(4, uint32_t)
+EXPAND(8, uint64_t)
+EXPAND(16, wide16)
 SELECT(1, uint8_t)
 SELECT(2, uint16_t)
 SELECT(4, uint32_t)
@@ -511,18 +526,83 @@ MAP1(unpack_F16, uint16_t, float, base_f32_from_f16(x))
         to[i] = (A)OP(old, (A)x0);                                                                                     \
       }                                                                                                                \
   }
+/* Rows of f32 and f64, the folds that models consist of: four vectors of 64 bytes, named so that they stay in registers
+ * (an array of partial sums goes through memory each time); then their lanes as scalars, in a fixed tree. */
+typedef float f32_vector __attribute__((vector_size(64), aligned(4), may_alias));
+typedef double f64_vector __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int32_t i32_vector __attribute__((vector_size(64), may_alias));
+typedef int64_t i64_vector __attribute__((vector_size(64), may_alias));
+#define VECTOR_ADD(V, I, x, y) ((x) + (y))
+#define VECTOR_CHOOSE(V, I, mask, x, y) ((V)(((mask) & (I)(x)) | (~(mask) & (I)(y))))
+#define VECTOR_MAXIMUM(V, I, x, y) VECTOR_CHOOSE(V, I, (I)((x) > (y)) | (I)((x) != (x)), x, y)
+#define VECTOR_MINIMUM(V, I, x, y) VECTOR_CHOOSE(V, I, (I)((x) < (y)) | (I)((x) != (x)), x, y)
+#define FOLD_VECTORS(name, T, A, OP, VECTOR_OP, V, I)                                                                  \
+  static void vectors_##name(int64_t rows, int64_t len, void *accumulator, const void *px) {                           \
+    enum { LANES = 64 / sizeof(T) };                                                                                   \
+    A *restrict to = accumulator;                                                                                      \
+    const T *restrict x = px;                                                                                          \
+    if (len < LANES) {                                                                                                 \
+      rows_##name(rows, len, accumulator, px);                                                                         \
+      return;                                                                                                          \
+    }                                                                                                                  \
+    for (int64_t row = 0; row < rows; ++row, x += len) {                                                               \
+      int64_t i = LANES;                                                                                               \
+      V a = *(const V *)x;                                                                                             \
+      if (len >= 4 * LANES) {                                                                                          \
+        V b = *(const V *)(x + LANES), c = *(const V *)(x + 2 * LANES), d = *(const V *)(x + 3 * LANES);               \
+        for (i = 4 * LANES; i + 4 * LANES <= len; i += 4 * LANES) {                                                    \
+          V e = *(const V *)(x + i), f = *(const V *)(x + i + LANES);                                                  \
+          V g = *(const V *)(x + i + 2 * LANES), h = *(const V *)(x + i + 3 * LANES);                                  \
+          a = VECTOR_OP(V, I, a, e), b = VECTOR_OP(V, I, b, f), c = VECTOR_OP(V, I, c, g), d = VECTOR_OP(V, I, d, h);  \
+        }                                                                                                              \
+        a = VECTOR_OP(V, I, a, b), c = VECTOR_OP(V, I, c, d);                                                          \
+        a = VECTOR_OP(V, I, a, c);                                                                                     \
+      }                                                                                                                \
+      for (; i + LANES <= len; i += LANES) {                                                                           \
+        V e = *(const V *)(x + i);                                                                                     \
+        a = VECTOR_OP(V, I, a, e);                                                                                     \
+      }                                                                                                                \
+      T part[LANES];                                                                                                   \
+      *(V *)part = a;                                                                                                  \
+      T low = OP(OP(part[0], part[1]), OP(part[2], part[3])), high = OP(OP(part[4], part[5]), OP(part[6], part[7]));   \
+      T total = OP(low, high);                                                                                         \
+      if (LANES == 16) {                                                                                               \
+        T low2 = OP(OP(part[LANES - 8], part[LANES - 7]), OP(part[LANES - 6], part[LANES - 5]));                       \
+        T high2 = OP(OP(part[LANES - 4], part[LANES - 3]), OP(part[LANES - 2], part[LANES - 1]));                      \
+        T both = OP(low2, high2);                                                                                      \
+        total = OP(total, both);                                                                                       \
+      }                                                                                                                \
+      A sum = (A)OP(to[row], (A)total);                                                                                \
+      if (i < len) {                                                                                                   \
+        T rest = x[i];                                                                                                 \
+        for (++i; i < len; ++i) rest = OP(rest, x[i]);                                                                 \
+        sum = (A)OP(sum, (A)rest);                                                                                     \
+      }                                                                                                                \
+      to[row] = sum;                                                                                                   \
+    }                                                                                                                  \
+  }
 #define ADD(x, y) ((x) + (y))
 #define MULTIPLY(x, y) ((x) * (y))
 #define BITS_AND(x, y) ((x) & (y))
 #define BITS_OR(x, y) ((x) | (y))
+MATH_INLINE float larger_f32(float x, float y) { return MAXIMUM(x, y); }
+MATH_INLINE float smaller_f32(float x, float y) { return MINIMUM(x, y); }
+MATH_INLINE double larger_f64(double x, double y) { return MAXIMUM(x, y); }
+MATH_INLINE double smaller_f64(double x, double y) { return MINIMUM(x, y); }
 FOLD_KERNELS(ADD_F32, float, double, ADD, 64)
 FOLD_KERNELS(MULTIPLY_F32, float, double, MULTIPLY, 64)
-FOLD_KERNELS(MAXIMUM_F32, float, float, MAXIMUM, 64)
-FOLD_KERNELS(MINIMUM_F32, float, float, MINIMUM, 64)
+FOLD_KERNELS(MAXIMUM_F32, float, float, larger_f32, 64)
+FOLD_KERNELS(MINIMUM_F32, float, float, smaller_f32, 64)
 FOLD_KERNELS(ADD_F64, double, double, ADD, 32)
 FOLD_KERNELS(MULTIPLY_F64, double, double, MULTIPLY, 32)
-FOLD_KERNELS(MAXIMUM_F64, double, double, MAXIMUM, 32)
-FOLD_KERNELS(MINIMUM_F64, double, double, MINIMUM, 32)
+FOLD_KERNELS(MAXIMUM_F64, double, double, larger_f64, 32)
+FOLD_KERNELS(MINIMUM_F64, double, double, smaller_f64, 32)
+FOLD_VECTORS(ADD_F32, float, double, ADD, VECTOR_ADD, f32_vector, i32_vector)
+FOLD_VECTORS(MAXIMUM_F32, float, float, larger_f32, VECTOR_MAXIMUM, f32_vector, i32_vector)
+FOLD_VECTORS(MINIMUM_F32, float, float, smaller_f32, VECTOR_MINIMUM, f32_vector, i32_vector)
+FOLD_VECTORS(ADD_F64, double, double, ADD, VECTOR_ADD, f64_vector, i64_vector)
+FOLD_VECTORS(MAXIMUM_F64, double, double, larger_f64, VECTOR_MAXIMUM, f64_vector, i64_vector)
+FOLD_VECTORS(MINIMUM_F64, double, double, smaller_f64, VECTOR_MINIMUM, f64_vector, i64_vector)
 FOLD_KERNELS(ADD_C64, c64, c128, ADD, 8)
 FOLD_KERNELS(MULTIPLY_C64, c64, c128, multiply_C128, 8)
 FOLD_KERNELS(ADD_C128, c128, c128, ADD, 8)
@@ -589,7 +669,11 @@ void KERNELS(tile_kernels *t) {
   SET_CONVERT(U16) SET_CONVERT(U32) SET_CONVERT(U64) SET_CONVERT(F32) SET_CONVERT(F64) SET_CONVERT(C64) SET_CONVERT(C128)
   SET_SMALL(BF16) SET_SMALL(F16) SET_SMALL(F8E5M2) SET_SMALL(F8E4M3FN)
   t->select[0] = select_1, t->select[1] = select_2, t->select[2] = select_4, t->select[3] = select_8, t->select[4] = select_16;
+  t->expand[0] = expand_1, t->expand[1] = expand_2, t->expand[2] = expand_4, t->expand[3] = expand_8, t->expand[4] = expand_16;
   t->copy[0] = copy_1, t->copy[1] = copy_2, t->copy[2] = copy_4, t->copy[3] = copy_8, t->copy[4] = copy_16;
+  t->fold_rows[FOLD_INDEX_ADD][TTPU_F32] = vectors_ADD_F32, t->fold_rows[FOLD_INDEX_ADD][TTPU_F64] = vectors_ADD_F64;
+  t->fold_rows[FOLD_INDEX_MAXIMUM][TTPU_F32] = vectors_MAXIMUM_F32, t->fold_rows[FOLD_INDEX_MAXIMUM][TTPU_F64] = vectors_MAXIMUM_F64;
+  t->fold_rows[FOLD_INDEX_MINIMUM][TTPU_F32] = vectors_MINIMUM_F32, t->fold_rows[FOLD_INDEX_MINIMUM][TTPU_F64] = vectors_MINIMUM_F64;
   /* bool adds as `or` and multiplies as `and`. */
   static const uint8_t bool_or[] = {FOLD_INDEX_ADD, FOLD_INDEX_MAXIMUM, FOLD_INDEX_OR};
   static const uint8_t bool_and[] = {FOLD_INDEX_MULTIPLY, FOLD_INDEX_MINIMUM, FOLD_INDEX_AND};
