@@ -10,57 +10,159 @@ import sys
 import time
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # plain PyTorch is the peer
-import torch  # noqa: E402
+import torch
 
 F32, BF16, F16, F64, I8, I32 = 11, 13, 10, 12, 2, 4  # ttpu_dtype
 clock = time.perf_counter
-DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64, torch.int8: I8,
-          torch.int32: I32}
+DTYPES = {
+    torch.float32: F32,
+    torch.bfloat16: BF16,
+    torch.float16: F16,
+    torch.float64: F64,
+    torch.int8: I8,
+    torch.int32: I32,
+}
 I64P, VP, I64 = c.POINTER(c.c_int64), c.c_void_p, c.c_int64
 
 
 class Gemm(c.Structure):
-    _fields_ = [("a_dtype", c.c_int), ("b_dtype", c.c_int), ("out", c.c_int), ("precision", c.c_int),
-                ("m", I64), ("n", I64), ("k", I64),
-                ("a", VP), ("a_row", I64), ("a_col", I64), ("b", VP), ("b_row", I64), ("b_col", I64),
-                ("c", VP), ("c_row", I64), ("c_col", I64), ("batch", I64),
-                ("a_batch", I64), ("b_batch", I64), ("c_batch", I64), ("beta", c.c_double), ("bias", VP),
-                ("bias_dtype", c.c_int), ("epilogue", VP), ("epilogue_ctx", VP), ("b_packed", VP), ("workspace", VP)]
+    _fields_ = [
+        ("a_dtype", c.c_int),
+        ("b_dtype", c.c_int),
+        ("out", c.c_int),
+        ("precision", c.c_int),
+        ("m", I64),
+        ("n", I64),
+        ("k", I64),
+        ("a", VP),
+        ("a_row", I64),
+        ("a_col", I64),
+        ("b", VP),
+        ("b_row", I64),
+        ("b_col", I64),
+        ("c", VP),
+        ("c_row", I64),
+        ("c_col", I64),
+        ("batch", I64),
+        ("a_batch", I64),
+        ("b_batch", I64),
+        ("c_batch", I64),
+        ("beta", c.c_double),
+        ("bias", VP),
+        ("bias_dtype", c.c_int),
+        ("epilogue", VP),
+        ("epilogue_ctx", VP),
+        ("b_packed", VP),
+        ("workspace", VP),
+    ]
 
 
 A3 = I64 * 3
 
 
 class Conv(c.Structure):
-    _fields_ = [("dtype", c.c_int), ("kernel_dtype", c.c_int), ("out_dtype", c.c_int), ("precision", c.c_int),
-                ("spatial", c.c_int), ("batch", I64), ("in_features", I64), ("out_features", I64),
-                ("in_size", A3), ("kernel_size", A3), ("out_size", A3), ("window_stride", A3), ("pad_low", A3),
-                ("lhs_dilation", A3), ("rhs_dilation", A3), ("reversal", c.c_bool * 3), ("groups", I64),
-                ("batch_groups", I64), ("input", VP), ("in_batch", I64), ("in_feature", I64), ("in_spatial", A3),
-                ("kernel", VP), ("kernel_in", I64), ("kernel_out", I64), ("kernel_spatial", A3),
-                ("out", VP), ("out_batch", I64), ("out_feature", I64), ("out_spatial", A3),
-                ("bias", VP), ("bias_dtype", c.c_int), ("epilogue", VP), ("epilogue_ctx", VP), ("workspace", VP)]
+    _fields_ = [
+        ("dtype", c.c_int),
+        ("kernel_dtype", c.c_int),
+        ("out_dtype", c.c_int),
+        ("precision", c.c_int),
+        ("spatial", c.c_int),
+        ("batch", I64),
+        ("in_features", I64),
+        ("out_features", I64),
+        ("in_size", A3),
+        ("kernel_size", A3),
+        ("out_size", A3),
+        ("window_stride", A3),
+        ("pad_low", A3),
+        ("lhs_dilation", A3),
+        ("rhs_dilation", A3),
+        ("reversal", c.c_bool * 3),
+        ("groups", I64),
+        ("batch_groups", I64),
+        ("input", VP),
+        ("in_batch", I64),
+        ("in_feature", I64),
+        ("in_spatial", A3),
+        ("kernel", VP),
+        ("kernel_in", I64),
+        ("kernel_out", I64),
+        ("kernel_spatial", A3),
+        ("out", VP),
+        ("out_batch", I64),
+        ("out_feature", I64),
+        ("out_spatial", A3),
+        ("bias", VP),
+        ("bias_dtype", c.c_int),
+        ("epilogue", VP),
+        ("epilogue_ctx", VP),
+        ("workspace", VP),
+    ]
 
 
 class Attention(c.Structure):
-    _fields_ = [("dtype", c.c_int), ("batch", I64), ("heads", I64), ("kv_heads", I64), ("m", I64), ("n", I64),
-                ("d", I64), ("e", I64), ("q", VP), ("k", VP), ("v", VP), ("q_strides", I64 * 4), ("k_strides", I64 * 4),
-                ("v_strides", I64 * 4), ("scale", c.c_double), ("causal", c.c_bool), ("bias", VP),
-                ("bias_dtype", c.c_int), ("bias_strides", I64 * 4), ("out", VP), ("out_strides", I64 * 4),
-                ("logsumexp", VP), ("logsumexp_strides", I64 * 3), ("workspace", VP)]
+    _fields_ = [
+        ("dtype", c.c_int),
+        ("batch", I64),
+        ("heads", I64),
+        ("kv_heads", I64),
+        ("m", I64),
+        ("n", I64),
+        ("d", I64),
+        ("e", I64),
+        ("q", VP),
+        ("k", VP),
+        ("v", VP),
+        ("q_strides", I64 * 4),
+        ("k_strides", I64 * 4),
+        ("v_strides", I64 * 4),
+        ("scale", c.c_double),
+        ("causal", c.c_bool),
+        ("bias", VP),
+        ("bias_dtype", c.c_int),
+        ("bias_strides", I64 * 4),
+        ("out", VP),
+        ("out_strides", I64 * 4),
+        ("logsumexp", VP),
+        ("logsumexp_strides", I64 * 3),
+        ("workspace", VP),
+    ]
 
 
 def attention(lib, b, h, g, m, n, d, causal, dtype):
     q, k, v = (torch.randn(*s).to(dtype) for s in ((b, h, m, d), (b, g, n, d), (b, g, n, d)))
     out = torch.empty_like(q)
     s4 = lambda t: (I64 * 4)(*t.stride())
-    a = Attention(dtype=DTYPES[dtype], batch=b, heads=h, kv_heads=g, m=m, n=n, d=d, e=d, q=q.data_ptr(), k=k.data_ptr(),
-                  v=v.data_ptr(), q_strides=s4(q), k_strides=s4(k), v_strides=s4(v), scale=d**-0.5, causal=causal,
-                  out=out.data_ptr(), out_strides=s4(out))
+    a = Attention(
+        dtype=DTYPES[dtype],
+        batch=b,
+        heads=h,
+        kv_heads=g,
+        m=m,
+        n=n,
+        d=d,
+        e=d,
+        q=q.data_ptr(),
+        k=k.data_ptr(),
+        v=v.data_ptr(),
+        q_strides=s4(q),
+        k_strides=s4(k),
+        v_strides=s4(v),
+        scale=d**-0.5,
+        causal=causal,
+        out=out.data_ptr(),
+        out_strides=s4(out),
+    )
     run = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=g != h)
     work = 4.0 * b * h * m * n * d * (0.5 if causal else 1)
-    compare(f"attention {str(dtype)[6:]} b{b} h{h}/{g} {m}x{n} d{d}{' causal' if causal else ''}", lib.bench_attention, a,
-            run, work, "GF/s")
+    compare(
+        f"attention {str(dtype)[6:]} b{b} h{h}/{g} {m}x{n} d{d}{' causal' if causal else ''}",
+        lib.bench_attention,
+        a,
+        run,
+        work,
+        "GF/s",
+    )
     want = run()
     error = (out.double() - want.double()).abs().max().item()
     assert error < (1e-5 if dtype == torch.float32 else 2e-2), error
@@ -92,16 +194,37 @@ def compare(name, lib_fn, args, torch_fn, work, unit, rounds=3):
         ours = min(ours, lib_fn(c.byref(args), calls, 5))
         time.sleep(0.02)
         theirs = min(theirs, best(torch_fn))
-    print(f"{name:44s} ours {ours*1e6:10.2f} us {work/ours*1e-9:8.1f} {unit}   torch {theirs*1e6:10.2f} us "
-          f"{work/theirs*1e-9:8.1f}   ratio {theirs/ours:5.2f}", flush=True)
+    print(
+        f"{name:44s} ours {ours * 1e6:10.2f} us {work / ours * 1e-9:8.1f} {unit}   torch {theirs * 1e6:10.2f} us "
+        f"{work / theirs * 1e-9:8.1f}   ratio {theirs / ours:5.2f}",
+        flush=True,
+    )
 
 
 def gemm(lib, a, b, precision=2, packed=False, name="", bytes_=False):
     m, k = a.shape
     n = b.shape[1]
     out = torch.empty(m, n, dtype=a.dtype if a.dtype != torch.int8 else torch.int32)
-    g = Gemm(DTYPES[a.dtype], 0, DTYPES[out.dtype], precision, m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(),
-             *b.stride(), out.data_ptr(), *out.stride(), 1, 0, 0, 0, 0.0)
+    g = Gemm(
+        DTYPES[a.dtype],
+        0,
+        DTYPES[out.dtype],
+        precision,
+        m,
+        n,
+        k,
+        a.data_ptr(),
+        *a.stride(),
+        b.data_ptr(),
+        *b.stride(),
+        out.data_ptr(),
+        *out.stride(),
+        1,
+        0,
+        0,
+        0,
+        0.0,
+    )
     keep = []
     if packed:
         lib.bench_gemm_packed_b_bytes.restype = c.c_size_t
@@ -143,36 +266,67 @@ def conv(lib, n, cin, cout, size, k, stride=1, pad=None, groups=1, dtype=torch.f
         assert groups == 1
         i, kern, o, window, lhs, rhs, low = y, w, torch.empty_like(x), 1, stride, 1, k - 1 - pad
         reverse = True
-        run = lambda: torch.ops.aten.convolution_backward(y, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0],
-                                                          1, [True, False, False])[0]
+        run = lambda: torch.ops.aten.convolution_backward(
+            y, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0], 1, [True, False, False]
+        )[0]
         strides = (i.stride(), kern.stride(), o.stride())
         sizes = (n, cout, cin, out, k, size)
     else:  # batch and features swapped: the window is grad_out
         assert groups == 1
         i, kern, o, window, lhs, rhs, low = x, y, torch.empty_like(w), 1, 1, stride, pad
         reverse = False
-        run = lambda: torch.ops.aten.convolution_backward(y, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0],
-                                                          1, [False, True, False])[1]
+        run = lambda: torch.ops.aten.convolution_backward(
+            y, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0], 1, [False, True, False]
+        )[1]
         s = o.stride()
         strides = ((i.stride(1), i.stride(0), *i.stride()[2:]), kern.stride(), (s[1], s[0], *s[2:]))
         sizes = (cin, n, cout, size, out, k)
-    g = Conv(batch=sizes[0], in_features=sizes[1], out_features=sizes[2], in_size=a3([sizes[3]] * 2),
-             kernel_size=a3([sizes[4]] * 2), out_size=a3([sizes[5]] * 2), window_stride=a3([window] * 2),
-             pad_low=a3([low] * 2), lhs_dilation=a3([lhs] * 2), rhs_dilation=a3([rhs] * 2),
-             reversal=(c.c_bool * 3)(reverse, reverse), input=i.data_ptr(), in_batch=strides[0][0],
-             in_feature=strides[0][1], in_spatial=a3(strides[0][2:]), kernel=kern.data_ptr(), kernel_in=strides[1][0],
-             kernel_out=strides[1][1], kernel_spatial=a3(strides[1][2:]), out=o.data_ptr(), out_batch=strides[2][0],
-             out_feature=strides[2][1], out_spatial=a3(strides[2][2:]), **args)
+    g = Conv(
+        batch=sizes[0],
+        in_features=sizes[1],
+        out_features=sizes[2],
+        in_size=a3([sizes[3]] * 2),
+        kernel_size=a3([sizes[4]] * 2),
+        out_size=a3([sizes[5]] * 2),
+        window_stride=a3([window] * 2),
+        pad_low=a3([low] * 2),
+        lhs_dilation=a3([lhs] * 2),
+        rhs_dilation=a3([rhs] * 2),
+        reversal=(c.c_bool * 3)(reverse, reverse),
+        input=i.data_ptr(),
+        in_batch=strides[0][0],
+        in_feature=strides[0][1],
+        in_spatial=a3(strides[0][2:]),
+        kernel=kern.data_ptr(),
+        kernel_in=strides[1][0],
+        kernel_out=strides[1][1],
+        kernel_spatial=a3(strides[1][2:]),
+        out=o.data_ptr(),
+        out_batch=strides[2][0],
+        out_feature=strides[2][1],
+        out_spatial=a3(strides[2][2:]),
+        **args,
+    )
     work = 2.0 * n * cout * out * out * cin // groups * k * k
-    label = f"{kind} {str(dtype)[6:]} n{n} {cin}->{cout} {size}x{size} k{k} s{stride} g{groups}{' last' if last else ''}"
+    label = (
+        f"{kind} {str(dtype)[6:]} n{n} {cin}->{cout} {size}x{size} k{k} s{stride} g{groups}{' last' if last else ''}"
+    )
     compare(label, lib.bench_conv, g, run, work, "GF/s")
     want = run()
     error = (o.double() - want.double()).abs().max().item() / want.double().abs().max().item()
     assert error < (1e-4 if dtype in (torch.float32, torch.float64) else 2e-2), error
 
 
-RESNET = [(3, 64, 224, 7, 2, 3), (64, 64, 56, 3, 1, 1), (64, 256, 56, 1, 1, 0), (128, 128, 56, 3, 2, 1),
-          (128, 128, 28, 3, 1, 1), (256, 256, 14, 3, 1, 1), (512, 512, 7, 3, 1, 1), (256, 512, 56, 1, 2, 0)]
+RESNET = [
+    (3, 64, 224, 7, 2, 3),
+    (64, 64, 56, 3, 1, 1),
+    (64, 256, 56, 1, 1, 0),
+    (128, 128, 56, 3, 2, 1),
+    (128, 128, 28, 3, 1, 1),
+    (256, 256, 14, 3, 1, 1),
+    (512, 512, 7, 3, 1, 1),
+    (256, 512, 56, 1, 2, 0),
+]
 
 
 def random(dtype, *shape):
@@ -186,7 +340,7 @@ def main():
     if "--threads" in args:
         i = args.index("--threads")
         threads = int(args[i + 1])
-        del args[i:i + 2]
+        del args[i : i + 2]
     if threads == 1:  # what other processes do then counts less
         global clock
         clock = time.process_time

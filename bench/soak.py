@@ -1,14 +1,14 @@
-"""Ten thousand training steps of a small model leave resident memory flat; `python bench/soak.py 100000` runs longer."""
+"""Ten thousand training steps of a small model leave resident memory flat; `bench/soak.py 100000` runs longer."""
 
 import os
 import sys
 import time
 
-import torch
-from torch import nn
 from torch.nn import functional
 
+import torch
 import torch_tpu  # noqa: F401 - where autoloading is switched off
+from torch import nn
 
 
 def resident_bytes() -> int:
@@ -18,7 +18,7 @@ def resident_bytes() -> int:
 
 
 def main(steps: int) -> int:
-    """Train and print; the exit status says whether memory grew by less than 8 MiB after the first tenth."""
+    """Train and print; the exit status says whether memory grew by less than 8 MiB after the second tenth."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 4)).to("tpu")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -33,12 +33,13 @@ def main(steps: int) -> int:
         schedule.step()
         if step % (steps // 10) == 0:
             value, now = loss.item(), resident_bytes()
-            first = first or now
+            if step == 2 * (steps // 10):  # the first read has made its own cuts, and their programs, by then
+                first = now
             rate = step / (time.perf_counter() - start)
             compiled = torch.tpu.counters()["programs_compiled"]
             print(f"step {step:>7}  loss {value:.4f}  {rate:7.0f} steps/s  {now / 2**20:8.1f} MiB  {compiled} compiled")
     growth = resident_bytes() - first
-    print(f"grew by {growth / 2**20:.1f} MiB after the first tenth")
+    print(f"grew by {growth / 2**20:.1f} MiB after the second tenth")
     return 0 if growth < 8 << 20 else 1
 
 

@@ -2,8 +2,9 @@
 
 import time
 
-import torch
 import torch.nn.functional as F
+
+import torch
 
 
 def measure(name, run, repeats=1):

@@ -1,15 +1,17 @@
 """What the parts of the main job share: running the same program on two devices, and the closing table."""
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
-console = Console()
+import torch
+
+console = Console(width=None if sys.stdout.isatty() else 150)
 
 
 @dataclasses.dataclass
@@ -61,7 +63,18 @@ class Row:
 def print_table(rows: list[Row]) -> bool:
     """Print the closing table; True when every part passed and nothing fell back to the CPU."""
     table = Table(title="The main job on tpu, next to the same programs on the CPU")
-    for heading in ("part", "quality", "difference to CPU", "CPU s", "tpu s", "speed", "peak memory", "compiled", "fallbacks", ""):
+    for heading in (
+        "part",
+        "quality",
+        "difference to CPU",
+        "CPU s",
+        "tpu s",
+        "speed",
+        "peak memory",
+        "compiled",
+        "fallbacks",
+        "",
+    ):
         table.add_column(heading, justify="left" if heading in ("part", "quality", "difference to CPU") else "right")
     for row in rows:
         passed = row.passed and row.tpu.fallbacks == 0

@@ -2,13 +2,13 @@
 
 import time
 
-import torch
+from _report import Row, console, run_on
 from rich.progress import track
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch import nn
 
-from _report import Row, console, run_on
+import torch
+from torch import nn
 
 EPOCHS = 12
 BATCH = 64

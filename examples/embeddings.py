@@ -8,10 +8,10 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-import torch
+from _report import Row, console, run_on
 from transformers import AutoModel, AutoTokenizer
 
-from _report import Row, console, run_on
+import torch
 
 TOPICS = {
     "animals": [
@@ -61,7 +61,9 @@ def draw_map(embeddings: torch.Tensor, path: pathlib.Path) -> None:
         part = points[first : first + len(sentences)]
         axes.scatter(part[:, 0], part[:, 1], label=topic)
         for (x, y), sentence in zip(part.tolist(), sentences, strict=True):
-            axes.annotate(" ".join(sentence.split()[:4]) + " …", (x, y), fontsize=7, xytext=(3, 3), textcoords="offset points")
+            axes.annotate(
+                " ".join(sentence.split()[:4]) + " …", (x, y), fontsize=7, xytext=(3, 3), textcoords="offset points"
+            )
         first += len(sentences)
     axes.legend()
     axes.set_title("MiniLM sentence embeddings computed on tpu, two principal components")

@@ -5,11 +5,11 @@ import pathlib
 import time
 import warnings
 
-import torch
+from _report import Row, console, run_on
 from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
 from transformers.utils import logging
 
-from _report import Row, console, run_on
+import torch
 
 PROMPT = "What is the capital of France, and what is it known for?"
 NEW_TOKENS = 48

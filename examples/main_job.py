@@ -8,8 +8,9 @@ import digits
 import embeddings
 import language_model
 import tiny_gpt
-import torch
 from _report import console, print_table
+
+import torch
 
 PARTS = {
     "language_model": lambda output: language_model.main(),
@@ -22,8 +23,12 @@ PARTS = {
 def main() -> int:
     """Run the chosen parts; the exit status says whether all passed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=list(PARTS), help=f"which parts, of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/main_job"), help="where the pictures go")
+    parser.add_argument(
+        "parts", nargs="*", default=list(PARTS), help=f"which parts, of {', '.join(PARTS)}; all by default"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=pathlib.Path("build/main_job"), help="where the pictures go"
+    )
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
     if unknown:

@@ -9,12 +9,12 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-import torch
+from _report import Row, console, run_on
 from rich.progress import track
-from torch import nn
 from torch.nn import functional
 
-from _report import Row, console, run_on
+import torch
+from torch import nn
 
 CONTEXT, WIDTH, HEADS, LAYERS, BATCH = 128, 128, 4, 4, 16
 COMPARED_STEPS, STEPS = 50, 300

@@ -1,8 +1,8 @@
 """The fixtures of all Python tests."""
 
 import pytest
-import torch
 
+import torch
 import torch_tpu  # noqa: F401 - where autoloading is switched off
 
 

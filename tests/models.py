@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Callable
 
-import torch
 import transformers
 from transformers.utils import logging
+
+import torch
 
 logging.set_verbosity_error()
 
@@ -35,7 +36,9 @@ def images(classes: int, size: int = 16) -> dict[str, torch.Tensor]:
 
 
 def gpt2():
-    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2
+    )
     return transformers.GPT2LMHeadModel(config)
 
 
@@ -59,12 +62,19 @@ def llama():
 
 
 def qwen3():
-    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**decoder_sizes(), head_dim=8, tie_word_embeddings=True))
+    return transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(**decoder_sizes(), head_dim=8, tie_word_embeddings=True)
+    )
 
 
 def bert():
     config = transformers.BertConfig(
-        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, num_labels=3
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        num_labels=3,
     )
     return transformers.BertForSequenceClassification(config)
 
@@ -75,7 +85,15 @@ def bert_inputs() -> dict[str, torch.Tensor]:
 
 def t5():
     config = transformers.T5Config(
-        vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1
+        vocab_size=VOCABULARY,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        eos_token_id=1,
     )
     return transformers.T5ForConditionalGeneration(config)
 
@@ -86,13 +104,21 @@ def t5_inputs() -> dict[str, torch.Tensor]:
 
 def vit():
     config = transformers.ViTConfig(
-        image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, num_labels=5
+        image_size=16,
+        patch_size=4,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        num_labels=5,
     )
     return transformers.ViTForImageClassification(config)
 
 
 def resnet():
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="bottleneck", num_labels=5)
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="bottleneck", num_labels=5
+    )
     return transformers.ResNetForImageClassification(config)
 
 

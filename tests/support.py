@@ -5,13 +5,14 @@ import subprocess
 import sys
 
 import pytest
+
 import torch
 
 
 def in_fresh_python(code: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
     """Run code in an interpreter of its own; a failure shows all that it printed.
 
-    An environment variable given as "" is removed. PyTorch loads the backend by itself unless the caller switches it off.
+    An environment variable given as "" is removed. PyTorch loads the backend unless the caller switches that off.
     """
     variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
     variables = {name: value for name, value in variables.items() if value != ""}

@@ -1,10 +1,11 @@
 """Automatic mixed precision and gradient scaling."""
 
 import pytest
-import torch
 from support import assert_same
-from torch import nn
 from torch.nn import functional
+
+import torch
+from torch import nn
 
 
 @pytest.mark.parametrize("context", [lambda: torch.autocast("tpu"), torch.tpu.amp.autocast], ids=["torch", "torch.tpu"])

@@ -31,7 +31,8 @@ def test_every_way_in():
         "from torch_tpu.api import tpu_device; assert tpu_device(0) == torch.device('tpu:0')",
     ):
         for autoload in ("0", "1"):
-            code = f"import torch\n{load}\nimport torch_tpu\ntorch_tpu.load()\nprint(torch.ones(2, device='tpu').sum().item())"
+            code = f"import torch\n{load}\nimport torch_tpu\ntorch_tpu.load()\n"
+            code += "print(torch.ones(2, device='tpu').sum().item())"
             assert in_fresh_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD=autoload).stdout.split() == ["2.0"]
 
 
@@ -72,7 +73,9 @@ print(middle - start, time.perf_counter() - middle)
     runs = [in_fresh_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.split() for _ in range(5)]
     torch_seconds = statistics.median(float(run[0]) for run in runs)
     added = statistics.median(float(run[1]) for run in runs)
-    assert added <= max(0.060, 0.04 * torch_seconds), f"{added * 1e3:.0f} ms beside {torch_seconds * 1e3:.0f} ms of torch"
+    assert added <= max(0.060, 0.04 * torch_seconds), (
+        f"{added * 1e3:.0f} ms beside {torch_seconds * 1e3:.0f} ms of torch"
+    )
 
 
 def test_command_line():

@@ -1,9 +1,10 @@
 """DataLoader and pinned memory; child processes by fork and by spawn."""
 
 import pytest
-import torch
 from support import assert_same, assert_values, in_fresh_python
 from torch.utils.data import DataLoader, TensorDataset
+
+import torch
 
 
 def dataset() -> TensorDataset:

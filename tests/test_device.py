@@ -3,8 +3,9 @@
 import copy
 
 import pytest
-import torch
 from support import assert_same, assert_values
+
+import torch
 from torch import nn
 
 

@@ -1,9 +1,10 @@
 """Bad input raises what the CPU raises, of the same type; the device works afterwards."""
 
 import pytest
-import torch
 import torch.nn.functional as F
 from support import assert_values, in_fresh_python
+
+import torch
 from torch import nn
 
 
@@ -19,7 +20,9 @@ CALLS = {
     "mm shapes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
     "mm dtypes": lambda d: torch.ones(2, 2, device=d) @ torch.ones(2, 2, device=d, dtype=torch.int64),
     "bmm ranks": lambda d: torch.bmm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=d)),
-    "addmm shapes": lambda d: torch.addmm(torch.ones(5, device=d), torch.ones(2, 3, device=d), torch.ones(3, 4, device=d)),
+    "addmm shapes": lambda d: torch.addmm(
+        torch.ones(5, device=d), torch.ones(2, 3, device=d), torch.ones(3, 4, device=d)
+    ),
     "linear shapes": lambda d: nn.Linear(3, 2).to(d)(torch.ones(1, 4, device=d)),
     "linear dtypes": lambda d: nn.Linear(3, 2).to(d)(torch.ones(1, 3, device=d, dtype=torch.bfloat16)),
     "conv channels": lambda d: F.conv2d(torch.ones(1, 3, 4, 4, device=d), torch.ones(2, 2, 3, 3, device=d)),
@@ -40,8 +43,12 @@ CALLS = {
     "mask shape": lambda d: torch.ones(3, device=d)[torch.ones(2, dtype=torch.bool, device=d)],
     "gather rank": lambda d: torch.ones(2, 2, device=d).gather(0, torch.zeros(1, dtype=torch.int64, device=d)),
     "gather dtype": lambda d: torch.ones(2, device=d).gather(0, torch.zeros(1, dtype=torch.float32, device=d)),
-    "scatter dtype": lambda d: torch.ones(2, device=d).scatter(0, torch.zeros(1, dtype=torch.int64, device=d), torch.ones(1, dtype=torch.int64, device=d)),
-    "index_select rank": lambda d: torch.ones(2, device=d).index_select(0, torch.zeros(1, 1, dtype=torch.int64, device=d)),
+    "scatter dtype": lambda d: torch.ones(2, device=d).scatter(
+        0, torch.zeros(1, dtype=torch.int64, device=d), torch.ones(1, dtype=torch.int64, device=d)
+    ),
+    "index_select rank": lambda d: torch.ones(2, device=d).index_select(
+        0, torch.zeros(1, 1, dtype=torch.int64, device=d)
+    ),
     "embedding dtype": lambda d: F.embedding(torch.ones(2, device=d), torch.ones(3, 2, device=d)),
     "in-place broadcast": lambda d: torch.ones(3, device=d).add_(torch.ones(2, 3, device=d)),
     "in-place dtype": lambda d: torch.ones(3, dtype=torch.int64, device=d).add_(0.5),
@@ -52,6 +59,12 @@ CALLS = {
     "neg bool": lambda d: -torch.ones(2, dtype=torch.bool, device=d),
     "shift of float": lambda d: torch.ones(2, device=d) << 1,
     "bitwise of float": lambda d: torch.ones(2, device=d) & torch.ones(2, device=d),
+    "compare with complex": lambda d: torch.ones(2, device=d) < 1j,
+    "remainder of bool": lambda d: (
+        torch.ones(2, dtype=torch.bool, device=d) % torch.ones(2, dtype=torch.bool, device=d)
+    ),
+    "abs of bool": lambda d: torch.ones(2, dtype=torch.bool, device=d).abs(),
+    "isposinf of complex": lambda d: torch.ones(2, dtype=torch.complex64, device=d).isposinf(),
     "mean of int": lambda d: torch.ones(2, dtype=torch.int64, device=d).mean(),
     "var of int": lambda d: torch.ones(2, dtype=torch.int64, device=d).var(),
     "compare complex": lambda d: torch.ones(2, dtype=torch.complex64, device=d) < 1,
@@ -77,9 +90,18 @@ CALLS = {
     "layer norm": lambda d: F.layer_norm(torch.ones(2, 3, device=d), (4,)),
     "group norm": lambda d: F.group_norm(torch.ones(2, 3, device=d), 2),
     "batch norm": lambda d: F.batch_norm(torch.ones(1, 3, device=d), None, None, training=True),
-    "batch norm stats": lambda d: F.batch_norm(torch.ones(2, 3, device=d), torch.ones(2, device=d), torch.ones(2, device=d)),
+    "batch norm stats": lambda d: F.batch_norm(
+        torch.ones(2, 3, device=d), torch.ones(2, device=d), torch.ones(2, device=d)
+    ),
     "dropout p": lambda d: F.dropout(torch.ones(2, device=d), 1.5),
     "bernoulli p": lambda d: torch.empty(2, device=d).bernoulli_(1.5),
+    "bernoulli p below": lambda d: torch.empty(2, device=d).bernoulli_(-0.5),
+    "bernoulli p after a good one": lambda d: torch.empty(2, device=d).bernoulli_(0.5).bernoulli_(1.5),
+    "exponential rate": lambda d: torch.empty(2, device=d).exponential_(0),
+    "geometric p": lambda d: torch.empty(2, device=d).geometric_(1),
+    "cauchy sigma": lambda d: torch.empty(2, device=d).cauchy_(0, 0),
+    "log_normal std": lambda d: torch.empty(2, device=d).log_normal_(0, 0),
+    "random to": lambda d: torch.empty(2, device=d).random_(0),
     "normal std": lambda d: torch.empty(2, device=d).normal_(0, -1),
     "uniform": lambda d: torch.empty(2, device=d).uniform_(1, 0),
     "randint": lambda d: torch.randint(5, 2, (3,), device=d),
@@ -89,8 +111,13 @@ CALLS = {
     "nll shapes": lambda d: F.nll_loss(torch.ones(2, 3, device=d), torch.ones(3, dtype=torch.int64, device=d)),
     "mse shapes": lambda d: F.mse_loss(torch.ones(2, 3, device=d), torch.ones(4, device=d)),
     "bce range": lambda d: F.binary_cross_entropy(torch.full((2,), 2.0, device=d), torch.ones(2, device=d)),
-    "attention shapes": lambda d: F.scaled_dot_product_attention(torch.ones(1, 2, 3, 4, device=d), torch.ones(1, 2, 3, 5, device=d), torch.ones(1, 2, 3, 4, device=d)),
+    "attention shapes": lambda d: F.scaled_dot_product_attention(
+        torch.ones(1, 2, 3, 4, device=d), torch.ones(1, 2, 3, 5, device=d), torch.ones(1, 2, 3, 4, device=d)
+    ),
     "pool": lambda d: F.max_pool2d(torch.ones(1, 1, 2, 2, device=d), 3),
+    "masked_scatter source": lambda d: torch.ones(3, device=d).masked_scatter(
+        torch.ones(3, dtype=torch.bool, device=d), torch.ones(2, device=d)
+    ),
     "where dtype": lambda d: torch.where(torch.ones(2, device=d), torch.ones(2, device=d), torch.ones(2, device=d)),
     "masked_fill mask": lambda d: torch.ones(2, device=d).masked_fill(torch.ones(2, device=d), 1),
     "cumsum dim": lambda d: torch.ones(2, device=d).cumsum(1),
@@ -111,7 +138,9 @@ CALLS = {
     "lstm width": lambda d: nn.LSTM(3, 4).to(d)(torch.ones(2, 1, 5, device=d)),
     # autograd
     "leaf in place": lambda d: torch.ones(2, device=d, requires_grad=True).add_(1),
-    "backward twice": lambda d: (lambda y: (y.backward(), y.backward()))((torch.ones(2, device=d, requires_grad=True) ** 2).sum()),
+    "backward twice": lambda d: (lambda y: (y.backward(), y.backward()))(
+        (torch.ones(2, device=d, requires_grad=True) ** 2).sum()
+    ),
     "backward of many": lambda d: (torch.ones(2, device=d, requires_grad=True) * 2).backward(),
     "backward of constant": lambda d: torch.ones(1, device=d).backward(),
     "saved and modified": modify_saved,
@@ -128,8 +157,20 @@ def test_same_type_as_cpu(call):
     with pytest.raises(Exception) as raised:
         call("tpu")
         torch.tpu.synchronize()
-    assert raised.type is expected.type, f"CPU: {expected.type.__name__}: {expected.value}\ntpu: {raised.type.__name__}: {raised.value}"
+    assert raised.type is expected.type, (
+        f"CPU: {expected.type.__name__}: {expected.value}\ntpu: {raised.type.__name__}: {raised.value}"
+    )
     assert torch.ones(3, device="tpu").sum().item() == 3
+
+
+def test_what_the_cpu_refuses_for_its_zeros_alone_is_taken():
+    ones = torch.ones(3, dtype=torch.uint8, device="tpu")
+    assert_values(ones.clone().remainder_(torch.full((3,), 2, device="tpu")), [1, 1, 1])
+    column = torch.ones(3, 1, dtype=torch.bfloat16, device="tpu")
+    assert_values(torch.addmm(column[0], column, column[:1]), [[2]] * 3)
+    state = torch.get_rng_state()
+    torch.ones(5, dtype=torch.int64, device="tpu").add(0.5)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 MIXES = {
@@ -187,7 +228,9 @@ OUT_OF_RANGE = {
     "index_fill": lambda d: torch.ones(3, device=d).index_fill(0, torch.tensor([3], device=d), 1.0),
     "gather": lambda d: torch.ones(3, device=d).gather(0, torch.tensor([3], device=d)),
     "scatter": lambda d: torch.ones(3, device=d).scatter(0, torch.tensor([3], device=d), 1.0),
-    "scatter_add": lambda d: torch.ones(3, device=d).scatter_add(0, torch.tensor([-1], device=d), torch.ones(1, device=d)),
+    "scatter_add": lambda d: torch.ones(3, device=d).scatter_add(
+        0, torch.tensor([-1], device=d), torch.ones(1, device=d)
+    ),
     "embedding": lambda d: F.embedding(torch.tensor([9], device=d), torch.ones(3, 2, device=d)),
     "embedding below": lambda d: F.embedding(torch.tensor([-1], device=d), torch.ones(3, 2, device=d)),
     "nll_loss": lambda d: F.nll_loss(torch.zeros(1, 3, device=d), torch.tensor([3], device=d)),
@@ -220,7 +263,7 @@ def test_index_out_of_range(call, how):
 
 
 def test_late_error_names_the_operator():
-    with pytest.raises(IndexError, match="embedding|index|gather"):
+    with pytest.raises(IndexError, match=r"embedding|index|gather"):
         F.embedding(torch.tensor([9], device="tpu"), torch.ones(3, 2, device="tpu")).cpu()
     try:
         torch.tpu.synchronize()
@@ -256,7 +299,11 @@ def test_unsupported_layouts_and_ranks():
 
 
 def test_wrong_settings_give_one_clear_error():
-    for name, value in (("TTPU_TOPOLOGY", "v99:9x9"), ("TTPU_PLUGIN", "/nonexistent/plugin.so"), ("TTPU_HBM_BYTES", "lots")):
+    for name, value in (
+        ("TTPU_TOPOLOGY", "v99:9x9"),
+        ("TTPU_PLUGIN", "/nonexistent/plugin.so"),
+        ("TTPU_HBM_BYTES", "lots"),
+    ):
         out = in_fresh_python("import torch, torch_tpu; torch.ones(1, device='tpu')", check=False, **{name: value})
         assert out.returncode == 1
         last = out.stderr.strip().splitlines()[-1]

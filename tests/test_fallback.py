@@ -1,8 +1,9 @@
 """Operators that the device lacks: an error unless asked for; then they run on the CPU and are counted."""
 
 import pytest
-import torch
 from support import assert_same, assert_values
+
+import torch
 
 
 @pytest.fixture
@@ -65,3 +66,24 @@ def test_counters_reset():
     assert torch.tpu.counters()["ops_recorded"] > 0
     torch.tpu.reset_counters()
     assert all(value in (0, {}) for value in torch.tpu.counters().values())
+
+
+def test_factorisations_run_on_the_host_and_are_counted_apart():
+    torch.tpu.reset_counters()
+    a = torch.eye(3) + 0.1 * torch.ones(3, 3)
+    x = a.to("tpu")
+    assert torch.allclose(torch.linalg.inv(x).cpu(), torch.linalg.inv(a))
+    assert torch.allclose(torch.linalg.solve(x, x[0]).cpu(), torch.linalg.solve(a, a[0]))
+    assert torch.allclose(torch.linalg.det(x).cpu(), torch.linalg.det(a))
+    assert torch.allclose(torch.linalg.eigvalsh(x).cpu(), torch.linalg.eigvalsh(a), atol=1e-6)
+    assert torch.allclose(torch.linalg.svdvals(x).cpu(), torch.linalg.svdvals(a), atol=1e-6)
+    q, r = torch.linalg.qr(x)
+    assert q.device.type == "tpu" and torch.allclose((q @ r).cpu(), a, atol=1e-6)
+    y = x.clone().requires_grad_()
+    torch.linalg.slogdet(y)[1].backward()
+    assert torch.allclose(y.grad.cpu(), torch.linalg.inv(a).T, atol=1e-6)
+    counters = torch.tpu.counters()
+    assert counters["fallbacks"] == {}
+    assert counters["host"]["aten::linalg_inv_ex"] == 1
+    torch.tpu.reset_counters()
+    assert torch.tpu.counters()["host"] == {}

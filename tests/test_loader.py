@@ -2,8 +2,9 @@
 
 import pathlib
 
-import torch
 from support import in_fresh_python
+
+import torch
 
 IMPORT = "import torch_tpu; torch_tpu.load(); print('loaded')"
 

@@ -2,8 +2,9 @@
 
 import gc
 
-import torch
 from support import assert_values, in_fresh_python
+
+import torch
 
 MEGABYTE = 1 << 20
 

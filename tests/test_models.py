@@ -1,12 +1,13 @@
-"""Tiny models of eight families from unmodified Transformers: forward, backward, a step, generation; next to the CPU."""
+"""Tiny models of eight families from unmodified Transformers: forward, backward, a step, generation; beside the CPU."""
 
 import copy
 import warnings
 
 import pytest
-import torch
 from models import MODELS, make
 from support import assert_same
+
+import torch
 
 GENERATING = [name for name, model in MODELS.items() if model.prompt]
 
@@ -92,7 +93,11 @@ def test_greedy_tokens(name, cache, no_fallback):
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-@pytest.mark.parametrize("options", [{"do_sample": True, "top_k": 8}, {"do_sample": True, "top_p": 0.9, "temperature": 0.7}, {"num_beams": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"do_sample": True, "top_k": 8}, {"do_sample": True, "top_p": 0.9, "temperature": 0.7}, {"num_beams": 3}],
+    ids=str,
+)
 def test_other_generation(name, options, no_fallback):
     """Sampling repeats with its seed; beams equal the CPU's."""
     cpu, tpu, inputs, on_device = both(name)

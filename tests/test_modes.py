@@ -1,10 +1,11 @@
 """The three execution modes give the same numbers and the same errors; only when things run differs."""
 
 import pytest
-import torch
 from support import in_fresh_python
-from torch import nn
 from torch.nn import functional
+
+import torch
+from torch import nn
 
 FUSED, EAGER, BLOCKING = torch.tpu.ExecutionMode
 
@@ -23,7 +24,9 @@ def views() -> list[torch.Tensor]:
 
 def training() -> list[torch.Tensor]:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 5)).to("tpu")
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 5)
+    ).to("tpu")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     x, y = torch.randn(8, 1, 8, 8, device="tpu"), torch.arange(8, device="tpu") % 5
     losses = []

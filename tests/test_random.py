@@ -1,8 +1,9 @@
 """Random numbers: the state, seeds, generators, and that every draw is new."""
 
 import pytest
-import torch
 from support import in_fresh_python
+
+import torch
 
 DRAWS = {
     "rand": lambda: torch.rand(100, device="tpu"),

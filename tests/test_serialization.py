@@ -5,8 +5,9 @@ import io
 import pickle
 
 import pytest
-import torch
 from support import assert_same, assert_values, in_fresh_python
+
+import torch
 from torch import nn
 
 

@@ -4,8 +4,9 @@ import threading
 import time
 
 import pytest
-import torch
 from support import assert_values
+
+import torch
 
 
 def work(size: int = 256, times: int = 8) -> torch.Tensor:

@@ -10,7 +10,9 @@ devices = [torch.device("tpu", i) for i in range(torch.tpu.device_count())]
 
 PROGRAMS = {
     "devices": (
-        "print(len(devices), *(torch.tpu.get_device_properties(d).coords for d in devices), torch.accelerator.device_count())",
+        """
+print(len(devices), *(torch.tpu.get_device_properties(d).coords for d in devices), torch.accelerator.device_count())
+""",
         "4 (0, 0, 0) (1, 0, 0) (0, 1, 0) (1, 1, 0) 4",
     ),
     "copies": (

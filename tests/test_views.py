@@ -1,8 +1,9 @@
 """Views and in-place writes: every alias of a storage sees every write, as on the CPU."""
 
 import pytest
-import torch
 from support import assert_same, assert_values
+
+import torch
 
 # A view of a 4x6 tensor holding 0..23, and what may be written through it.
 VIEWS = {
@@ -93,7 +94,9 @@ def test_writing_to_never_written_storage(view):
     assert_same(view(on_device), view(base))
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64, torch.complex64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64, torch.complex64], ids=str
+)
 def test_writing_dtypes(dtype):
     base = torch.arange(24).view(4, 6).to(dtype)
     on_device = base.to("tpu")

@@ -1,7 +1,6 @@
 """The names that programs written for Google's torch_tpu look for."""
 
 import torch
-
 from torch_tpu._loader import load
 
 __all__ = ["load", "tpu_device"]

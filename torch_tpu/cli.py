@@ -4,7 +4,6 @@ import argparse
 import platform
 
 import torch
-
 from torch_tpu import __version__
 
 

@@ -57,8 +57,8 @@ typedef enum aten_kind {
   ATEN_SCALAR,  /* numbers[first], dtype BOOL, I64, F64 or C128 */
   ATEN_FLOATS,  /* numbers[first .. first+count) */
   ATEN_SCALARS,
-  ATEN_TEXT,    /* texts[first] */
-  ATEN_OTHER,   /* layout, device, pin_memory, generator: no meaning for a lowering */
+  ATEN_TEXT,  /* texts[first] */
+  ATEN_OTHER, /* layout, device, pin_memory, generator: no meaning for a lowering */
 } aten_kind;
 
 typedef struct aten_arg {
@@ -89,12 +89,12 @@ typedef struct aten_lowering {
   const aten_call *call;
   const aten_tensor *outs; /* metadata of the results: dtype, sizes, strides */
   uint32_t out_count;
-  ir_value *results;       /* by aten_out */
+  ir_value *results; /* by aten_out */
   /* From the recorder: the operand's logical value (sizes as the tensor's), made on first use. */
   ir_value (*operand)(struct aten_lowering *c, uint32_t tensor);
   ir_value (*number)(struct aten_lowering *c, uint32_t number, ttpu_dtype dtype); /* dynamic: rank 0 */
   ir_value (*random)(struct aten_lowering *c); /* tensor<2xui64>: seed, offset; only for ATEN_RNG rows */
-  ir_precision precision; /* of f32 products, by torch.set_float32_matmul_precision */
+  ir_precision precision;                      /* of f32 products, by torch.set_float32_matmul_precision */
   void *context;
 } aten_lowering;
 
@@ -109,6 +109,8 @@ typedef bool (*aten_shape_fn)(const aten_call *call, aten_shape *outs);
 
 enum {
   ATEN_RNG = 1,     /* draws random numbers: takes the generator's seed and offset */
+  ATEN_PRODUCT = 4, /* multiplies matrices: its lowering reads `precision`, which only such a call carries */
+  ATEN_CHECKED = 8, /* its Meta kernel lets pass what the CPU's refuses: after Meta, the CPU is asked as well */
   ATEN_DYNAMIC = 2, /* the results' first dimension is known only when it has run (nonzero, masked_select,
                      * unique): outs are the upper bound; one more result after all others holds the
                      * count (i64, rank 0). `dynamic` says which results it cuts. Needs a shape function. */
@@ -116,7 +118,7 @@ enum {
 typedef struct aten_row {
   const char *name; /* "add.Tensor", without "aten::" */
   aten_lower_fn lower;
-  aten_shape_fn shape;  /* NULL: Meta */
+  aten_shape_fn shape; /* NULL: Meta */
   uint32_t flags;
   uint32_t static_args; /* bit i: argument i (float, Scalar) is static */
   uint32_t mutates;     /* bit i: argument i is written though the schema does not say so */
@@ -130,6 +132,8 @@ extern const uint32_t aten_row_count;
 const aten_row *aten_row_find(const char *name); /* NULL: none */
 /* How many Philox counters (4 words of 32 bits) a call of an ATEN_RNG row may draw, for the generator's offset. */
 uint64_t aten_random_counters(const aten_call *call, const aten_tensor *outs);
+/* Fails for numbers (a probability, a range) with which no distribution is, in the words of PyTorch's CPU kernels. */
+ttpu_status aten_random_check(const aten_call *call);
 
 /* ---- inside a lowering: arguments by their position in the schema ------------------------------ */
 
@@ -140,11 +144,11 @@ uint32_t aten_list_count(const aten_lowering *c, uint32_t arg);
 bool aten_list_has(const aten_lowering *c, uint32_t arg, uint32_t i);
 ir_value aten_list_in(aten_lowering *c, uint32_t arg, uint32_t i);
 const aten_tensor *aten_list_meta(const aten_lowering *c, uint32_t arg, uint32_t i);
-int64_t aten_int(const aten_lowering *c, uint32_t arg);              /* int, bool */
+int64_t aten_int(const aten_lowering *c, uint32_t arg); /* int, bool */
 int64_t aten_int_or(const aten_lowering *c, uint32_t arg, int64_t none);
 ttpu_dtype aten_dtype_or(const aten_lowering *c, uint32_t arg, ttpu_dtype none); /* ScalarType? */
-ir_i64s aten_ints(const aten_lowering *c, uint32_t arg);             /* empty when None */
-const char *aten_text(const aten_lowering *c, uint32_t arg);         /* NULL when None */
+ir_i64s aten_ints(const aten_lowering *c, uint32_t arg);                         /* empty when None */
+const char *aten_text(const aten_lowering *c, uint32_t arg);                     /* NULL when None */
 /* A dim argument, wrapped into [0, rank); rank 0 counts as rank 1. */
 uint32_t aten_dim(const aten_lowering *c, uint32_t arg, uint32_t rank);
 /* A list of dims, wrapped; an absent or empty list means all. Returns how many, sorted ascending. */
@@ -164,7 +168,9 @@ ttpu_dtype aten_math_dtype(ttpu_dtype t);
 /* torch.promote_types. */
 ttpu_dtype aten_promote(ttpu_dtype a, ttpu_dtype b);
 /* torch.result_type over tensors and numbers: dimensioned tensors before 0-d ones before wrapped numbers. */
-typedef struct aten_promotion { ttpu_dtype dim, zero, wrapped; } aten_promotion;
+typedef struct aten_promotion {
+  ttpu_dtype dim, zero, wrapped;
+} aten_promotion;
 void aten_promotion_add(aten_promotion *p, const aten_tensor *t);
 void aten_promotion_add_number(aten_promotion *p, ttpu_dtype number);
 ttpu_dtype aten_promotion_result(const aten_promotion *p);

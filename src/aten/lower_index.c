@@ -404,15 +404,9 @@ void lower_masked_scatter(aten_lowering *c) { /* self, mask, source: the k-th se
   ir_value source = nn_flatten(c, nn_in_as(c, 2, (ttpu_dtype)out->dtype)), at = nn_add_f64(c, ranks_of(c, mask), -1);
   at = ir_select(c->b, mask, at, nn_const(c, at, 0));
   int64_t available = nn_type(c, source).dims[0];
-  /* With an empty source index 0 stands for every unset element and must pass. */
-  at = nn_index(c, at, available > 0 ? available : 1, false,
-                "masked_scatter: expected source to have at least as many elements as the mask has ones");
-  if (available == 0) {
-    ir_check_index(c->b, ir_convert(c->b, mask, TTPU_I32), 0, 1,
-                   "masked_scatter: source is empty but the mask has ones");
-    aten_out(c, 0, x);
-    return;
-  }
+  ir_check_not(c->b, ir_and_bits(c->b, mask, nn_compare_f64(c, IR_GE, at, (double)available)),
+               "masked_scatter: expected source to have at least as many elements as the mask has ones");
+  if (available == 0) return aten_out(c, 0, x);
   ir_value r = ir_select(c->b, mask, nn_take(c, source, at, 0), nn_flatten(c, x));
   aten_out(c, 0, ir_reshape(c->b, r, out->rank, out->sizes));
 }
@@ -596,27 +590,28 @@ void lower_searchsorted_scalar(aten_lowering *c) { searchsorted(c, false); }
 void lower_repeat_interleave(aten_lowering *c) { /* repeats, output_size (must be given): index i repeats[i] times */
   ir_value repeats = nn_in_as(c, 0, TTPU_I64);
   int64_t n = nn_type(c, repeats).dims[0], size = c->outs[0].sizes[0];
-  repeats = ir_check_index(c->b, repeats, 0, INT64_MAX, "repeats can not be negative");
+  ir_check_not(c->b, nn_compare_f64(c, IR_LT, repeats, 0), "repeats can not be negative");
   ir_value ends = nn_reshape2(c, nn_cumsum(c, repeats, 0), 1, n);
   ir_value total = nn_reduce_dim(c, IR_ADD, repeats, 0, false);
-  ir_check_index(c->b, total, size, size + 1, "allocated size does not match required size");
+  ir_check_not(c->b, nn_compare_f64(c, IR_NE, total, (double)size), "allocated size does not match required size");
   ir_value at = nn_reshape2(c, ir_iota(c->b, TTPU_I64, 1, &size, 0), 1, size);
   search_out(c, ends, at, true);
 }
 
 /* ---- unique --------------------------------------------------------------------------------------------------- */
 
-/* From values in which equal ones stand together: results 0 values, 1 inverse, 2 counts, and the count. `origin` says
- * where each came from (0: where it is). */
+/* From values in which equal ones stand together: results 0 values, 1 inverse, 2 counts (_unique has none), and last how
+ * many there are. `origin` says where each came from (0: where it is). */
 static void unique_runs(aten_lowering *c, ir_value v, ir_value origin, bool inverse, bool counts) {
   ir_type t = nn_type(c, v);
   int64_t n = t.dims[0];
+  uint32_t last = c->out_count - 1;
   ir_value zero = ir_scalar_i64(c->b, TTPU_I64, 0);
   if (n == 0) {
     aten_out(c, 0, v);
     aten_out(c, 1, nn_zeros_out(c, 1, TTPU_I64));
-    aten_out(c, 2, nn_zeros_out(c, 2, TTPU_I64));
-    aten_out(c, 3, zero);
+    if (last == 3) aten_out(c, 2, nn_zeros_out(c, 2, TTPU_I64));
+    aten_out(c, last, zero);
     return;
   }
   ir_value differs = ir_compare(c->b, IR_NE, ir_slice_dim(c->b, v, 0, 1, n, 1), ir_slice_dim(c->b, v, 0, 0, n - 1, 1));
@@ -628,18 +623,22 @@ static void unique_runs(aten_lowering *c, ir_value v, ir_value origin, bool inve
   if (inverse && origin) back = nn_index_update(c, nn_const(c, run, 0), origin, run, 0, IR_NO_OP);
   aten_out(c, 1, inverse ? ir_reshape(c->b, back, c->outs[1].rank, c->outs[1].sizes) : nn_zeros_out(c, 1, TTPU_I64));
   ir_value ones = nn_const(c, run, 1), sums = nn_index_update(c, nn_const(c, run, 0), run, ones, 0, IR_ADD);
-  aten_out(c, 2, counts ? sums : nn_zeros_out(c, 2, TTPU_I64));
-  aten_out(c, 3, count_of(c, starts));
+  if (last == 3) aten_out(c, 2, counts ? sums : nn_zeros_out(c, 2, TTPU_I64));
+  aten_out(c, last, count_of(c, starts));
 }
 
-void lower_unique2(aten_lowering *c) { /* self, sorted, return_inverse, return_counts */
+static void sorted_unique(aten_lowering *c, bool inverse, bool counts) {
   ir_value x = nn_flatten(c, aten_in(c, 0));
   ir_type t = nn_type(c, x);
   ir_value keys = t.dtype == TTPU_BOOL ? ir_convert(c->b, x, TTPU_U8) : x;
   ir_value pair[2] = {keys, ir_iota(c->b, TTPU_I64, 1, t.dims, 0)};
   ir_value sorted = ir_sort(c->b, 2, pair, 0, false);
-  unique_runs(c, sorted, sorted ? sorted + 1 : 0, aten_int(c, 2), aten_int(c, 3));
+  unique_runs(c, sorted, sorted ? sorted + 1 : 0, inverse, counts);
 }
+
+/* self, sorted, return_inverse[, return_counts] */
+void lower_unique(aten_lowering *c) { sorted_unique(c, aten_int(c, 2), false); }
+void lower_unique2(aten_lowering *c) { sorted_unique(c, aten_int(c, 2), aten_int(c, 3)); }
 
 void lower_unique_consecutive(aten_lowering *c) { /* self, return_inverse, return_counts, dim? (none) */
   ir_value x = nn_flatten(c, aten_in(c, 0));

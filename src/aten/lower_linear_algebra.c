@@ -125,7 +125,7 @@ static const char not_definite[] =
 void lower_cholesky_ex(aten_lowering *c) { /* self, upper, check_errors; results: factor, info */
   bool upper = aten_int(c, 1) != 0;
   ir_value l = cholesky_factor(c, aten_in(c, 0), upper), info = cholesky_info(c, l);
-  if (aten_int(c, 2)) info = ir_check_index(c->b, info, 0, 1, not_definite);
+  if (aten_int(c, 2)) ir_check_not(c->b, nn_compare_f64(c, IR_NE, info, 0), not_definite);
   aten_out(c, 0, upper ? adjoint(c, l) : l);
   aten_out(c, 1, info);
 }
@@ -133,7 +133,7 @@ void lower_cholesky_ex(aten_lowering *c) { /* self, upper, check_errors; results
 void lower_cholesky(aten_lowering *c) { /* self, upper */
   bool upper = aten_int(c, 1) != 0;
   ir_value l = cholesky_factor(c, aten_in(c, 0), upper);
-  ir_check_index(c->b, cholesky_info(c, l), 0, 1, not_definite);
+  ir_check_not(c->b, nn_compare_f64(c, IR_NE, cholesky_info(c, l), 0), not_definite);
   aten_out(c, 0, upper ? adjoint(c, l) : l);
 }
 

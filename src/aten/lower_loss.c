@@ -76,8 +76,7 @@ void lower_huber_loss_backward(aten_lowering *c) { /* grad, self, target, reduct
 /* Fails the execution unless every element of x lies in [0, 1]. */
 static ir_value check_probability(aten_lowering *c, ir_value x) {
   ir_value inside = ir_and_bits(c->b, nn_compare_f64(c, IR_GE, x, 0), nn_compare_f64(c, IR_LE, x, 1));
-  ir_value outside = ir_convert(c->b, ir_not_bits(c->b, inside), TTPU_I32);
-  ir_check_index(c->b, outside, 0, 1, "all elements of input should be between 0 and 1");
+  ir_check_not(c->b, ir_not_bits(c->b, inside), "all elements of input should be between 0 and 1");
   return x;
 }
 

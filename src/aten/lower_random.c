@@ -464,3 +464,55 @@ uint64_t aten_random_counters(const aten_call *call, const aten_tensor *outs) {
   bool rounds = call->row && (call->row->lower == lower_standard_gamma || call->row->lower == lower_sample_dirichlet);
   return ((uint64_t)most + 4) * (rounds ? 2 * GAMMA_ROUNDS : 1);
 }
+
+/* ---- numbers with which no distribution is ------------------------------------------------------- */
+
+static double number_of(const aten_call *call, uint32_t arg) {
+  const aten_number *n = aten_call_number(call, arg);
+  return n == NULL ? 1 : n->dtype == TTPU_F64 ? n->value.d[0] : (double)n->value.i;
+}
+
+static ttpu_status check_uniform(const aten_call *call) {
+  double from = number_of(call, 1), to = number_of(call, 2);
+  if (from <= to) return TTPU_OK;
+  return base_fail(TTPU_INVALID_ARGUMENT, "uniform_ expects to return a [from, to) range, but found from=%g > to=%g",
+                   from, to);
+}
+
+static ttpu_status check_integers(int64_t from, int64_t to) {
+  if (from < to) return TTPU_OK;
+  return base_fail(TTPU_INVALID_ARGUMENT, "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
+                   (long long)from, (long long)to);
+}
+
+ttpu_status aten_random_check(const aten_call *call) {
+  aten_lower_fn lower = call->row->lower;
+  if (lower == lower_uniform_) return check_uniform(call);
+  if (lower == lower_random_to) return check_integers(0, aten_call_int(call, 1, 1));
+  if (lower == lower_random_from) return check_integers(aten_call_int(call, 1, 0), aten_call_int(call, 2, INT64_MAX));
+  /* Those with one number that counts. NaN is in no range. */
+  static const struct {
+    aten_lower_fn lower;
+    uint32_t arg;
+    double low, high;
+    bool open_low, open_high;
+    const char *what;
+  } ranges[] = {
+      {lower_bernoulli_number, 1, 0, 1, false, false, "bernoulli_ expects p to be in [0, 1], but got p="},
+      {lower_native_dropout, 1, 0, 1, false, false, "dropout probability has to be between 0 and 1, but got "},
+      {lower_normal_, 2, 0, INFINITY, false, false, "normal expects std >= 0.0, but found std "},
+      {lower_normal_tensor_float, 1, 0, INFINITY, false, false, "normal expects std >= 0.0, but found std "},
+      {lower_log_normal_, 2, 0, INFINITY, true, false, "log_normal_ expects std > 0.0, but found std="},
+      {lower_exponential_, 1, 0, INFINITY, true, false, "exponential_ expects lambda > 0.0, but found lambda="},
+      {lower_geometric_, 1, 0, 1, true, true, "geometric_ expects p to be in (0, 1), but got p="},
+      {lower_cauchy_, 2, 0, INFINITY, true, false, "cauchy_ expects sigma > 0.0, but found sigma="},
+  };
+  for (uint32_t i = 0; i < sizeof ranges / sizeof *ranges; ++i) {
+    if (ranges[i].lower != lower) continue;
+    double x = number_of(call, ranges[i].arg);
+    bool above = ranges[i].open_low ? x > ranges[i].low : x >= ranges[i].low;
+    bool below = ranges[i].open_high ? x < ranges[i].high : x <= ranges[i].high;
+    return above && below ? TTPU_OK : base_fail(TTPU_INVALID_ARGUMENT, "%s%g", ranges[i].what, x);
+  }
+  return TTPU_OK;
+}

@@ -242,6 +242,8 @@ static bool predicate_shape(const aten_call *call, uint32_t args, uint32_t promo
 static bool any_complex(const aten_call *call) {
   for (uint32_t i = 0; i < call->tensor_count; ++i)
     if (base_dtype_is_complex((ttpu_dtype)call->tensors[i].dtype)) return true;
+  for (uint32_t i = 0; i < call->number_count; ++i)
+    if (call->numbers[i].dtype == TTPU_C128) return true;
   return false;
 }
 static bool any_bool(const aten_call *call) {
@@ -261,7 +263,9 @@ bool shape_unary_float_real(const aten_call *call, aten_shape *outs) {
 }
 bool shape_unary_number(const aten_call *call, aten_shape *outs) { return !any_bool(call) && shape_unary(call, outs); }
 bool shape_unary_bool(const aten_call *call, aten_shape *outs) { return predicate_shape(call, 1, 1, outs); }
-bool shape_abs(const aten_call *call, aten_shape *outs) { return !any_complex(call) && shape_unary(call, outs); }
+bool shape_unary_bool_real(const aten_call *call, aten_shape *outs) {
+  return !any_complex(call) && shape_unary_bool(call, outs);
+}
 
 bool shape_binary(const aten_call *call, aten_shape *outs) { return pointwise_shape(call, 2, 3, 3, false, outs); }
 bool shape_binary_float(const aten_call *call, aten_shape *outs) { return pointwise_shape(call, 2, 3, 3, true, outs); }
@@ -276,6 +280,10 @@ bool shape_add(const aten_call *call, aten_shape *outs) {
 bool shape_sub(const aten_call *call, aten_shape *outs) { return !any_bool(call) && shape_add(call, outs); }
 bool shape_binary_real(const aten_call *call, aten_shape *outs) {
   return !any_complex(call) && shape_binary(call, outs);
+}
+/* Division with a remainder: of bools there is none. */
+bool shape_binary_number(const aten_call *call, aten_shape *outs) {
+  return shape_binary_real(call, outs) && outs->dtype != TTPU_BOOL;
 }
 bool shape_binary_float_real(const aten_call *call, aten_shape *outs) {
   return !any_complex(call) && shape_binary_float(call, outs);
@@ -293,7 +301,8 @@ bool shape_equal(const aten_call *call, aten_shape *outs) { return predicate_sha
 /* div with a rounding mode: without one it is true division. */
 bool shape_div_mode(const aten_call *call, aten_shape *outs) {
   if (any_complex(call)) return false;
-  return pointwise_shape(call, 2, 3, 3, call->arg_count < 3 || call->args[2].kind != ATEN_TEXT, outs);
+  bool rounds = call->arg_count >= 3 && call->args[2].kind == ATEN_TEXT;
+  return pointwise_shape(call, 2, 3, 3, !rounds, outs) && outs->dtype != TTPU_BOOL;
 }
 
 /* A float base: integers with a negative exponent are refused, bools are promoted. */
@@ -324,7 +333,7 @@ bool shape_clamp(const aten_call *call, aten_shape *outs) {
 
 /* clamp_min and clamp_max, whose number is no operand. */
 bool shape_clamp_bound(const aten_call *call, aten_shape *outs) {
-  return !any_complex(call) && pointwise_shape(call, 2, 3, 0, false, outs);
+  return !any_complex(call) && !any_bool(call) && pointwise_shape(call, 2, 3, 0, false, outs);
 }
 
 /* ---- reductions ---------------------------------------------------------------------------------- */
@@ -379,6 +388,8 @@ bool shape_sum(const aten_call *call, aten_shape *outs) {
 bool shape_sum_dim(const aten_call *call, aten_shape *outs) {
   return reduce_dims(call, 2, false, outs) && sum_dtype(call, 3, outs);
 }
+
+bool shape_nansum(const aten_call *call, aten_shape *outs) { return !any_complex(call) && shape_sum_dim(call, outs); }
 
 static bool is_fractional(ttpu_dtype t) { return base_dtype_is_float(t) || base_dtype_is_complex(t); }
 

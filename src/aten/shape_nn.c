@@ -217,6 +217,25 @@ bool shape_layer_norm(const aten_call *call, aten_shape *outs) {
   return true;
 }
 
+/* Evaluation saves no statistics, as on the CPU (Meta gives them sizes); training is Meta's. */
+bool shape_batch_norm(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *mean = aten_call_tensor(call, 3), *var = aten_call_tensor(call, 4);
+  if (aten_call_int(call, 5, 0) || !x || !mean || !var || x->rank < 2 || !base_dtype_is_float((ttpu_dtype)x->dtype))
+    return false;
+  for (uint32_t i = 1; i < 5; ++i) {
+    const aten_tensor *t = aten_call_tensor(call, i);
+    if (t && (t->rank != 1 || t->sizes[0] != x->sizes[1])) return false;
+  }
+  int64_t none = 0;
+  shape_of(&outs[0], x->dtype, x->rank, x->sizes);
+  if (!aten_is_contiguous(x)) {
+    if (x->rank > 4) return false;
+    if (aten_is_channels_last(x)) aten_shape_preserve(x, &outs[0]);
+  }
+  for (uint32_t i = 1; i < 3; ++i) shape_of(&outs[i], (uint8_t)aten_math_dtype((ttpu_dtype)x->dtype), 1, &none);
+  return true;
+}
+
 bool shape_layer_norm_backward(const aten_call *call, aten_shape *outs) {
   const aten_tensor *g = aten_call_tensor(call, 0), *x = aten_call_tensor(call, 1), *w = aten_call_tensor(call, 5),
                     *bias = aten_call_tensor(call, 6);
@@ -481,6 +500,13 @@ static bool unique_shapes(const aten_call *call, bool inverse, bool counts, aten
 
 bool shape_unique2(const aten_call *call, aten_shape *outs) {
   return unique_shapes(call, aten_call_int(call, 2, 0) != 0, aten_call_int(call, 3, 0) != 0, outs);
+}
+
+bool shape_unique(const aten_call *call, aten_shape *outs) {
+  aten_shape all[4]; /* of the form with counts */
+  if (!unique_shapes(call, aten_call_int(call, 2, 0) != 0, false, all)) return false;
+  outs[0] = all[0], outs[1] = all[1], outs[2] = all[3];
+  return true;
 }
 
 bool shape_unique_consecutive(const aten_call *call, aten_shape *outs) {

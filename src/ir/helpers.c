@@ -277,6 +277,8 @@ ir_value ir_check_index(ir_builder *b, ir_value index, int64_t low, int64_t high
   return append1(b, IR_CHECK_INDEX, index, &attrs);
 }
 
+void ir_check_not(ir_builder *b, ir_value wrong, const char *what) { ir_check_index(b, wrong, 0, 1, what); }
+
 /* ---- sources -------------------------------------------------------------------------------- */
 
 ir_value ir_constant(ir_builder *b, ir_type type, ir_data data) {

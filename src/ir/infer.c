@@ -214,8 +214,8 @@ static int allowed_classes(ir_kind kind) {
     case IR_POPCNT:
     case IR_SHIFT_LEFT:
     case IR_SHIFT_RIGHT_ARITHMETIC:
-    case IR_SHIFT_RIGHT_LOGICAL:
-    case IR_CHECK_INDEX: return INT;
+    case IR_SHIFT_RIGHT_LOGICAL: return INT;
+    case IR_CHECK_INDEX:
     case IR_AND:
     case IR_OR:
     case IR_XOR:

@@ -215,6 +215,8 @@ ir_value ir_take_along(ir_builder *b, ir_value x, ir_value index, uint32_t dim);
 /* x[.., index[..], ..] : the dims of index replace dim `dim` (torch.index_select for 1-d index). */
 ir_value ir_take(ir_builder *b, ir_value x, ir_value index, uint32_t dim);
 ir_value ir_check_index(ir_builder *b, ir_value index, int64_t low, int64_t high, const char *what);
+/* Fails the execution with FAILED_PRECONDITION and `what` where an element of `wrong` (bool) is true. */
+void ir_check_not(ir_builder *b, ir_value wrong, const char *what);
 
 /* Sources. */
 ir_value ir_constant(ir_builder *b, ir_type type, ir_data data);

@@ -1,12 +1,30 @@
 /* The client and its devices: start, synchronisation, errors that come late, events, memory statistics. */
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "rt/rt_int.h"
 
-rt_runtime rt_global = {.lock = PTHREAD_MUTEX_INITIALIZER};
+rt_runtime rt_global;
+
+/* ---- the lock ---- */
+
+void rt_mutex_wait(rt_mutex *m) {
+  for (int i = 0; i < 100; ++i) { /* the holder is usually done within these */
+    int free = 0;
+    if (atomic_load_explicit(&m->state, memory_order_relaxed) == 0 &&
+        atomic_compare_exchange_weak_explicit(&m->state, &free, 1, memory_order_acquire, memory_order_relaxed))
+      return;
+  }
+  while (atomic_exchange_explicit(&m->state, 2, memory_order_acquire) != 0)
+    syscall(SYS_futex, &m->state, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+}
+
+void rt_mutex_wake(rt_mutex *m) { syscall(SYS_futex, &m->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
 
 /* ---- start ---- */
 
@@ -171,7 +189,7 @@ ttpu_status rt_synchronize(uint32_t device) {
 struct rt_event {
   atomic_uint refs; /* the user's, and one while a completion is outstanding */
   pthread_mutex_t lock;
-  rt_value *value; /* ready when the event is; NULL: was ready when recorded */
+  rt_value *value;    /* ready when the event is; NULL: was ready when recorded */
   uint64_t recording; /* which record call the completion time belongs to */
   bool recorded, timed;
   double milliseconds;
@@ -263,7 +281,8 @@ bool rt_event_query(rt_event *e) {
 
 ttpu_status rt_event_synchronize(rt_event *e) {
   rt_value *v = event_value(e);
-  if (v != NULL && v->buffer != NULL) (void)pjrt_buffer_await(v->buffer); /* errors belong to the device's next synchronisation */
+  if (v != NULL && v->buffer != NULL)
+    (void)pjrt_buffer_await(v->buffer); /* errors belong to the device's next synchronisation */
   rt_value_free(v);
   return TTPU_OK;
 }
@@ -285,14 +304,19 @@ ttpu_status rt_event_elapsed(rt_event *start_event, rt_event *end_event, double 
 
 ttpu_status rt_memory_get_stats(uint32_t device, rt_memory_stats *out) {
   if (device >= rt_global.device_count)
-    return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device, rt_global.device_count);
+    return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device,
+                     rt_global.device_count);
   rt_device *d = &rt_global.devices[device];
   rt_lock();
-  *out = (rt_memory_stats){.allocated = d->allocated, .allocated_peak = d->peak,
+  *out = (rt_memory_stats){.allocated = d->allocated,
+                           .allocated_peak = d->peak,
                            .allocated_total = d->allocated_total - d->allocated_base,
                            .freed_total = d->freed_total - d->freed_base,
-                           .allocations = d->allocations, .frees = d->frees, .active = d->active,
-                           .active_peak = d->active_peak, .oom_count = d->oom_count};
+                           .allocations = d->allocations,
+                           .frees = d->frees,
+                           .active = d->active,
+                           .active_peak = d->active_peak,
+                           .oom_count = d->oom_count};
   rt_unlock();
   return pjrt_device_memory_stats(d->pjrt, &out->device);
 }

@@ -63,13 +63,18 @@ static bool choose_folder(void) {
 static uint64_t own_build(void) {
   Dl_info info;
   struct stat file;
-  if (dladdr((void *)rt_disk_set_salt, &info) == 0 || info.dli_fname == NULL || stat(info.dli_fname, &file) != 0) return 0;
+  if (dladdr((void *)rt_disk_set_salt, &info) == 0 || info.dli_fname == NULL || stat(info.dli_fname, &file) != 0)
+    return 0;
   return base_mix((uint64_t)file.st_mtime, (uint64_t)file.st_size);
 }
 
 static uint64_t mix_text(uint64_t h, const char *text) { return base_hash(h, text, strlen(text)); }
 
-typedef struct cached_file { char name[256]; time_t used; int64_t bytes; } cached_file;
+typedef struct cached_file {
+  char name[256];
+  time_t used;
+  int64_t bytes;
+} cached_file;
 
 static int by_age(const void *a, const void *b) {
   time_t x = ((const cached_file *)a)->used, y = ((const cached_file *)b)->used;
@@ -137,7 +142,8 @@ static void file_path(base_hash128 key, char *path, size_t size) {
 /* The payload of an open file when all of it is right; NULL otherwise. */
 static void *read_payload(FILE *file, size_t *length) {
   file_header h;
-  if (fread(&h, sizeof h, 1, file) != 1 || memcmp(h.magic, file_magic, sizeof file_magic) != 0 || h.salt != disk.salt) return NULL;
+  if (fread(&h, sizeof h, 1, file) != 1 || memcmp(h.magic, file_magic, sizeof file_magic) != 0 || h.salt != disk.salt)
+    return NULL;
   struct stat info;
   if (fstat(fileno(file), &info) != 0 || (uint64_t)info.st_size != sizeof h + h.length) return NULL;
   void *payload = base_alloc(h.length + 1);

@@ -10,15 +10,15 @@ typedef struct meta_entry {
   base_hash128 key;
   uint32_t count;
   uint32_t words;
-  int64_t *data;              /* own, or in `small` */
+  int64_t *data; /* own, or in `small` */
   int64_t small[META_WORDS];
 } meta_entry;
 
 static struct {
-  pthread_rwlock_t lock;
+  rt_mutex lock;
   meta_entry *slots;
   uint32_t used;
-} table = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+} table;
 
 base_hash128 rt_meta_key(const rt_op *op, const aten_call *call, uint64_t salt) {
   base_hash128 h = {op->id, salt};
@@ -28,7 +28,8 @@ base_hash128 rt_meta_key(const rt_op *op, const aten_call *call, uint64_t salt) 
     const aten_tensor *t = &call->tensors[i];
     h = base_mix128(h, t->dtype | (uint64_t)t->rank << 8 | (uint64_t)t->flags << 16);
     if (t->flags & ATEN_UNDEFINED) continue;
-    for (uint32_t d = 0; d < t->rank; ++d) h = base_mix128(h, (uint64_t)t->sizes[d] ^ (uint64_t)t->strides[d] << 40 ^ (uint64_t)t->strides[d] >> 24);
+    for (uint32_t d = 0; d < t->rank; ++d)
+      h = base_mix128(h, (uint64_t)t->sizes[d] ^ (uint64_t)t->strides[d] << 40 ^ (uint64_t)t->strides[d] >> 24);
   }
   for (uint32_t i = 0; i < call->int_count; ++i) h = base_mix128(h, (uint64_t)call->ints[i]);
   for (uint32_t i = 0; i < call->number_count; ++i) h.a = base_mix(h.a, call->numbers[i].dtype);
@@ -51,7 +52,7 @@ static meta_entry *find(base_hash128 key) {
 }
 
 bool rt_meta_get(base_hash128 key, uint32_t *count, aten_shape *outs, uint32_t capacity) {
-  pthread_rwlock_rdlock(&table.lock);
+  rt_mutex_lock(&table.lock);
   meta_entry *e = table.slots != NULL ? find(key) : NULL;
   bool known = e != NULL && e->words > 0, hit = known && e->count <= capacity;
   if (known) *count = e->count;
@@ -65,8 +66,9 @@ bool rt_meta_get(base_hash128 key, uint32_t *count, aten_shape *outs, uint32_t c
       p += 1 + 2 * outs[i].rank;
     }
   }
-  pthread_rwlock_unlock(&table.lock);
-  __atomic_fetch_add(hit ? &rt_global.counters.op_cache_hits : &rt_global.counters.op_cache_misses, 1, __ATOMIC_RELAXED);
+  if (hit) ++rt_global.counters.op_cache_hits; /* written under this lock alone */
+  else ++rt_global.counters.op_cache_misses;
+  rt_mutex_unlock(&table.lock);
   return hit;
 }
 
@@ -82,7 +84,7 @@ static void clear_slots(void) {
 void rt_meta_put(base_hash128 key, uint32_t count, const aten_shape *outs) {
   uint32_t words = 1; /* never 0: that marks a free slot */
   for (uint32_t i = 0; i < count; ++i) words += 1 + 2u * outs[i].rank;
-  pthread_rwlock_wrlock(&table.lock);
+  rt_mutex_lock(&table.lock);
   if (table.slots == NULL) table.slots = base_calloc(META_SLOTS, sizeof *table.slots);
   if (table.slots != NULL) {
     if (table.used >= META_LIMIT) clear_slots();
@@ -101,11 +103,11 @@ void rt_meta_put(base_hash128 key, uint32_t count, const aten_shape *outs) {
       base_free(data);
     }
   }
-  pthread_rwlock_unlock(&table.lock);
+  rt_mutex_unlock(&table.lock);
 }
 
 void rt_meta_clear(void) {
-  pthread_rwlock_wrlock(&table.lock);
+  rt_mutex_lock(&table.lock);
   clear_slots();
-  pthread_rwlock_unlock(&table.lock);
+  rt_mutex_unlock(&table.lock);
 }

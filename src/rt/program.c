@@ -74,9 +74,8 @@ static ir_value stored(build *s, const rt_out *out, ir_value v) {
   uint32_t order[TTPU_MAX_RANK];
   if (rt_view_is_dense(&out->meta, order) && base_numel(out->meta.rank, out->meta.sizes) == out->base_numel)
     return rt_view_to_memory(b, &out->meta, order, v);
-  ir_value base = out->base != RT_NO_LOCAL
-                      ? s->locals[out->base]
-                      : ir_fill_i64(b, (ttpu_dtype)out->meta.dtype, value->rank, value->dims, 0);
+  ir_value base = out->base != RT_NO_LOCAL ? s->locals[out->base]
+                                           : ir_fill_i64(b, (ttpu_dtype)out->meta.dtype, value->rank, value->dims, 0);
   return ir_reshape(b, rt_view_write(b, base, &out->meta, v), value->rank, value->dims);
 }
 
@@ -94,9 +93,16 @@ static void lower_record(build *s, rt_record_entry *r, base_arena *scratch) {
   ir_value *results = memory + tensors;
   for (uint32_t i = 0; i < outs; ++i) metas[i] = r->outs[i].meta;
   b->source = r->op->name;
-  aten_lowering c = {.b = b, .call = &r->call, .outs = metas, .out_count = outs, .results = results,
-                     .operand = lowering_operand, .number = lowering_number, .random = lowering_random,
-                     .precision = (ir_precision)r->precision, .context = s};
+  aten_lowering c = {.b = b,
+                     .call = &r->call,
+                     .outs = metas,
+                     .out_count = outs,
+                     .results = results,
+                     .operand = lowering_operand,
+                     .number = lowering_number,
+                     .random = lowering_random,
+                     .precision = (ir_precision)r->precision,
+                     .context = s};
   r->op->row->lower(&c);
   for (uint32_t i = 0; i < outs && b->status == TTPU_OK; ++i) {
     if (r->outs[i].local == RT_NO_LOCAL) continue;

@@ -85,11 +85,13 @@ typedef struct rt_op {
 } rt_op;
 
 typedef struct rt_tensor { /* a result: a view of a storage that is to be written */
-  rt_storage *storage; /* NULL: a result that does not exist (meta.flags: ATEN_UNDEFINED) */
+  rt_storage *storage;     /* NULL: a result that does not exist (meta.flags: ATEN_UNDEFINED) */
   aten_tensor meta;
 } rt_tensor;
 
-typedef struct rt_random { uint64_t seed, offset; } rt_random;
+typedef struct rt_random {
+  uint64_t seed, offset;
+} rt_random;
 
 typedef struct rt_call {
   aten_call call;

@@ -30,8 +30,8 @@ typedef struct rt_value {
   uint8_t state;
   uint8_t dtype, rank;
   uint32_t device;
-  uint32_t epoch, local; /* number in the trace of that epoch */
-  pjrt_buffer *buffer;   /* ready */
+  uint32_t epoch, local;  /* number in the trace of that epoch */
+  pjrt_buffer *buffer;    /* ready */
   struct rt_error *error; /* failed */
   int64_t numel;
   int64_t dims[]; /* rank of them */
@@ -55,29 +55,32 @@ struct rt_storage {
   size_t bytes;
   void *address;
   size_t address_bytes;
-  rt_value *value; /* NULL: never written, reads as zero. Guarded by rt_lock */
+  rt_value *value;             /* NULL: never written, reads as zero. Guarded by rt_lock */
   rt_storage *previous, *next; /* among all live ones, for rt_storage_find; guarded by rt_lock */
 };
 
 enum { RT_NO_LOCAL = 0xffffffffu };
 
 /* A number's place in the piece's vectors. */
-typedef struct rt_slot { uint8_t dtype; uint32_t index; } rt_slot;
+typedef struct rt_slot {
+  uint8_t dtype;
+  uint32_t index;
+} rt_slot;
 
 typedef struct rt_out {
-  uint32_t local;    /* of the value it makes */
-  uint32_t base;     /* local of the value it is written into, RT_NO_LOCAL when it covers the storage */
+  uint32_t local;     /* of the value it makes */
+  uint32_t base;      /* local of the value it is written into, RT_NO_LOCAL when it covers the storage */
   int64_t base_numel; /* of the storage in elements of the result's dtype; for a base never written */
   aten_tensor meta;
 } rt_out;
 
 typedef struct rt_record_entry {
   const rt_op *op;
-  aten_call call;            /* arrays in the trace's arena */
-  uint32_t *operands;        /* per tensor: local, RT_NO_LOCAL for numbers, undefined and never written */
-  rt_slot *tensor_slots;     /* per tensor, for numbers */
-  int64_t *storage_numels;   /* per tensor: elements of its storage, for never written ones */
-  rt_slot *number_slots;     /* per number */
+  aten_call call;          /* arrays in the trace's arena */
+  uint32_t *operands;      /* per tensor: local, RT_NO_LOCAL for numbers, undefined and never written */
+  rt_slot *tensor_slots;   /* per tensor, for numbers */
+  int64_t *storage_numels; /* per tensor: elements of its storage, for never written ones */
+  rt_slot *number_slots;   /* per number */
   rt_out *outs;
   uint32_t out_count;
   uint32_t random_slot;
@@ -108,7 +111,7 @@ typedef struct rt_trace {
 typedef struct rt_program {
   base_hash128 key;
   pjrt_executable *executable;
-  struct rt_program *next;         /* in its bucket */
+  struct rt_program *next;          /* in its bucket */
   struct rt_program *newer, *older; /* by last use */
 } rt_program;
 
@@ -116,18 +119,34 @@ typedef struct rt_device {
   uint32_t index;
   pjrt_device *pjrt;
   rt_trace trace;
-  rt_value *tail;          /* a result of the last program enqueued: ready when everything is */
+  rt_value *tail; /* a result of the last program enqueued: ready when everything is */
   uint64_t allocated, peak, limit;
   uint64_t allocated_total, freed_total, allocations, frees, active, active_peak, oom_count;
   uint64_t allocated_base, freed_base; /* for reset_accumulated */
   pthread_mutex_t error_lock;
-  rt_error *error; /* the first since the last synchronisation */
+  rt_error *error;  /* the first since the last synchronisation */
   uint32_t running; /* pieces whose outcome has not been noted; guarded by error_lock like error */
   pthread_cond_t noted;
 } rt_device;
 
+/* A lock for sections of nanoseconds: one word, taken inline, a futex behind it when it is contended.
+ * 0 free, 1 held, 2 held and waited for. */
+typedef struct rt_mutex {
+  atomic_int state;
+} rt_mutex;
+void rt_mutex_wait(rt_mutex *m); /* takes it after waiting */
+void rt_mutex_wake(rt_mutex *m);
+static inline void rt_mutex_lock(rt_mutex *m) {
+  int free = 0;
+  if (!atomic_compare_exchange_strong_explicit(&m->state, &free, 1, memory_order_acquire, memory_order_relaxed))
+    rt_mutex_wait(m);
+}
+static inline void rt_mutex_unlock(rt_mutex *m) {
+  if (atomic_exchange_explicit(&m->state, 0, memory_order_release) == 2) rt_mutex_wake(m);
+}
+
 typedef struct rt_runtime {
-  pthread_mutex_t lock;
+  rt_mutex lock;
   pjrt_client *client;
   rt_device *devices;
   uint32_t device_count;
@@ -137,8 +156,8 @@ typedef struct rt_runtime {
 } rt_runtime;
 extern rt_runtime rt_global;
 
-static inline void rt_lock(void) { pthread_mutex_lock(&rt_global.lock); }
-static inline void rt_unlock(void) { pthread_mutex_unlock(&rt_global.lock); }
+static inline void rt_lock(void) { rt_mutex_lock(&rt_global.lock); }
+static inline void rt_unlock(void) { rt_mutex_unlock(&rt_global.lock); }
 
 /* With the lock held: */
 ttpu_status rt_trace_cut(rt_device *d); /* run what is recorded */
@@ -152,7 +171,7 @@ void rt_meta_clear(void);
 
 /* diskcache.c */
 bool rt_disk_enabled(void);
-void *rt_disk_read(base_hash128 key, size_t *length); /* NULL: not there; freed with base_free */
+void *rt_disk_read(base_hash128 key, size_t *length);                     /* NULL: not there; freed with base_free */
 void rt_disk_write(base_hash128 key, const void *payload, size_t length); /* failing is no error */
 void rt_disk_remove(base_hash128 key);
 

@@ -51,23 +51,24 @@ void rt_error_free(rt_error *e) {
 
 /* ---- addresses ----
  * One reserved range without access; a storage owns a multiple of 512 bytes of it. Freed pieces are kept by size
- * class (a power of two of 512-byte units) and handed out again; a class's pieces all have the class's full size. */
+ * class (a power of two of 512-byte units) and handed out again; a class's pieces all have the class's full size.
+ * Used with the lock held. */
 
 enum { ADDRESS_UNIT_BITS = 9, ADDRESS_CLASSES = 48 };
 static const size_t address_reserve = (size_t)1 << 45;
 
 static struct {
-  pthread_mutex_t lock;
   uint8_t *base;
   size_t next;
-  struct { void **items; uint32_t count, capacity; } free[ADDRESS_CLASSES];
-} addresses = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  struct {
+    void **items;
+    uint32_t count, capacity;
+  } free[ADDRESS_CLASSES];
+} addresses;
 
 static uint32_t address_class(size_t bytes) {
   size_t units = (bytes + ((size_t)1 << ADDRESS_UNIT_BITS) - 1) >> ADDRESS_UNIT_BITS;
-  uint32_t c = 0;
-  while (((size_t)1 << c) < units) ++c;
-  return c;
+  return units <= 1 ? 0 : 64 - (uint32_t)__builtin_clzll(units - 1);
 }
 
 static ttpu_status address_take(size_t bytes, void **out) {
@@ -75,7 +76,6 @@ static ttpu_status address_take(size_t bytes, void **out) {
   *out = NULL;
   if (bytes == 0) return TTPU_OK;
   uint32_t c = address_class(bytes);
-  pthread_mutex_lock(&addresses.lock);
   if (addresses.base == NULL) {
     void *p = mmap(NULL, address_reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p != MAP_FAILED) addresses.base = p;
@@ -91,17 +91,14 @@ static ttpu_status address_take(size_t bytes, void **out) {
       addresses.next += size;
     }
   }
-  pthread_mutex_unlock(&addresses.lock);
   return status;
 }
 
 static void address_give(void *p, size_t bytes) {
   if (p == NULL) return;
   uint32_t c = address_class(bytes);
-  pthread_mutex_lock(&addresses.lock);
   if (BASE_GROW(addresses.free[c].items, addresses.free[c].count, addresses.free[c].capacity))
     addresses.free[c].items[addresses.free[c].count++] = p; /* else: lost from a range far larger than memory */
-  pthread_mutex_unlock(&addresses.lock);
 }
 
 /* ---- storages ---- */
@@ -112,7 +109,8 @@ static ttpu_status account(rt_device *d, size_t bytes) {
     return base_fail(TTPU_RESOURCE_EXHAUSTED,
                      "TPU out of memory. Tried to allocate %.2f MiB on tpu:%u, which has %.2f MiB of memory, of which "
                      "%.2f MiB are held by live tensors.",
-                     (double)bytes / 1048576.0, d->index, (double)d->limit / 1048576.0, (double)d->allocated / 1048576.0);
+                     (double)bytes / 1048576.0, d->index, (double)d->limit / 1048576.0,
+                     (double)d->allocated / 1048576.0);
   }
   d->allocated += bytes;
   d->allocated_total += bytes;
@@ -153,24 +151,18 @@ rt_storage *rt_storage_find(const void *address) {
 
 ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out) {
   if (device >= rt_global.device_count)
-    return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device, rt_global.device_count);
+    return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device,
+                     rt_global.device_count);
   rt_storage *s = base_calloc(1, sizeof *s);
   if (s == NULL) return base_no_memory(sizeof *s);
   s->device = device;
   s->bytes = s->address_bytes = bytes;
   rt_lock();
-  ttpu_status status = account(&rt_global.devices[device], bytes);
+  ttpu_status status = address_take(bytes, &s->address);
+  if (status == TTPU_OK) status = account(&rt_global.devices[device], bytes);
   if (status == TTPU_OK) link_live(s);
+  else address_give(s->address, bytes);
   rt_unlock();
-  if (status == TTPU_OK) {
-    status = address_take(bytes, &s->address);
-    if (status != TTPU_OK) {
-      rt_lock();
-      unlink_live(s);
-      unaccount(&rt_global.devices[device], bytes);
-      rt_unlock();
-    }
-  }
   if (status != TTPU_OK) {
     base_free(s);
     return status;
@@ -185,10 +177,9 @@ void rt_storage_free(rt_storage *s) {
   unlink_live(s);
   unaccount(&rt_global.devices[s->device], s->bytes);
   rt_value *value = s->value;
-  s->value = NULL;
+  address_give(s->address, s->address_bytes);
   rt_unlock();
   rt_value_free(value);
-  address_give(s->address, s->address_bytes);
   base_free(s);
 }
 
@@ -212,49 +203,48 @@ static void lower_resize(aten_lowering *c) {
 static const aten_row resize_row = {.name = "ttpu::resize", .lower = lower_resize};
 static const rt_op resize_op = {.row = &resize_row, .name = "resize_", .id = 0x7265736970ull};
 
-ttpu_status rt_storage_resize(rt_storage *s, size_t bytes) {
-  if (bytes == s->bytes) return TTPU_OK;
+/* With the lock held: accounts for the new size and finds it an address. */
+static ttpu_status change_size(rt_storage *s, size_t bytes) {
   rt_device *d = &rt_global.devices[s->device];
   void *address = s->address;
-  size_t address_bytes = s->address_bytes;
-  if (bytes > s->address_bytes) {
-    BASE_TRY(address_take(bytes, &address));
-    address_bytes = bytes;
-  }
-  rt_lock();
+  if (bytes > s->address_bytes) BASE_TRY(address_take(bytes, &address));
   unaccount(d, s->bytes);
   ttpu_status status = account(d, bytes);
-  if (status != TTPU_OK) (void)account(d, s->bytes);
-  rt_value *old = s->value;
-  ttpu_dtype dtype = old != NULL ? (ttpu_dtype)old->dtype : TTPU_U8;
-  int64_t have = old != NULL ? old->numel : 0, want = (int64_t)(bytes / base_dtype_bytes(dtype));
-  bool same_element = old != NULL && bytes % base_dtype_bytes(dtype) == 0;
-  rt_unlock();
   if (status != TTPU_OK) {
-    if (address != s->address) address_give(address, address_bytes);
+    (void)account(d, s->bytes);
+    if (address != s->address) address_give(address, bytes);
     return status;
   }
-  size_t old_bytes = s->bytes;
   if (address != s->address) {
     address_give(s->address, s->address_bytes);
     s->address = address;
-    s->address_bytes = address_bytes;
+    s->address_bytes = bytes;
   }
   s->bytes = bytes;
-  if (old == NULL) return TTPU_OK;
-  if (have == 0 || bytes == 0) { /* nothing to keep */
-    rt_lock();
-    s->value = NULL;
-    rt_unlock();
-    rt_value_free(old);
-    return TTPU_OK;
+  return TTPU_OK;
+}
+
+ttpu_status rt_storage_resize(rt_storage *s, size_t bytes) {
+  int64_t have = (int64_t)s->bytes, want = (int64_t)bytes, one = 1;
+  if (have == want) return TTPU_OK;
+  rt_lock();
+  ttpu_status status = change_size(s, bytes);
+  rt_value *dropped = NULL;
+  ttpu_dtype dtype = TTPU_U8; /* by bytes, where the old elements do not fit the new size */
+  if (status == TTPU_OK && s->value != NULL) {
+    if (s->value->numel == 0 || bytes == 0) { /* nothing to keep */
+      dropped = s->value;
+      s->value = NULL;
+    } else if (bytes % base_dtype_bytes((ttpu_dtype)s->value->dtype) == 0) {
+      dtype = (ttpu_dtype)s->value->dtype;
+      have = s->value->numel;
+      want = (int64_t)(bytes / base_dtype_bytes(dtype));
+    }
   }
-  if (!same_element) { /* by bytes */
-    dtype = TTPU_U8;
-    have = (int64_t)old_bytes;
-    want = (int64_t)bytes;
-  }
-  int64_t one = 1;
+  bool written = s->value != NULL;
+  rt_unlock();
+  rt_value_free(dropped);
+  if (status != TTPU_OK || !written) return status;
   aten_tensor from = {.dtype = (uint8_t)dtype, .rank = 1, .sizes = &have, .strides = &one};
   aten_arg arg = {.kind = ATEN_TENSOR};
   rt_call call = {.call = {.row = &resize_row, .arg_count = 1, .tensor_count = 1, .args = &arg, .tensors = &from},
@@ -268,8 +258,8 @@ ttpu_status rt_storage_upload(rt_storage *s, ttpu_dtype dtype, uint32_t rank, co
                               void (*release)(void *), void *context) {
   rt_value *v = rt_value_new(s->device, dtype, rank, dims);
   if (v == NULL) return base_no_memory(sizeof *v);
-  ttpu_status status = pjrt_buffer_from_host(rt_global.devices[s->device].pjrt, dtype, rank, dims, data, release, context,
-                                             &v->buffer);
+  ttpu_status status =
+      pjrt_buffer_from_host(rt_global.devices[s->device].pjrt, dtype, rank, dims, data, release, context, &v->buffer);
   if (status != TTPU_OK) {
     rt_value_free(v);
     return status;
@@ -321,7 +311,8 @@ ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes) {
   ++rt_global.counters.host_reads;
   rt_value *v = s->value != NULL ? rt_value_share(s->value) : NULL;
   ttpu_status status = TTPU_OK;
-  if (v != NULL && v->state == RT_PENDING) (void)rt_trace_cut(&rt_global.devices[s->device]);
+  /* Cut even when v is ready: the host waits anyway, and a loop that reads is cut at the same place in every turn. */
+  (void)rt_trace_cut(&rt_global.devices[s->device]);
   rt_unlock();
   if (v == NULL) {
     memset(to, 0, bytes);

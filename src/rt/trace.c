@@ -26,9 +26,10 @@ static uint32_t local_of(rt_device *d, rt_value *v) {
 /* ---- copying a call into the trace ---- */
 
 static int64_t *copy_dims(int64_t *to, aten_tensor *t) {
-  if (t->rank == 0) return to;
-  memcpy(to, t->sizes, t->rank * sizeof(int64_t));
-  memcpy(to + t->rank, t->strides, t->rank * sizeof(int64_t));
+  for (uint32_t i = 0; i < t->rank; ++i) { /* a few numbers: cheaper than a call of memcpy */
+    to[i] = t->sizes[i];
+    to[t->rank + i] = t->strides[i];
+  }
   t->sizes = to;
   t->strides = to + t->rank;
   return to + 2 * t->rank;
@@ -48,7 +49,8 @@ static rt_record_entry *record_new(base_arena *a, const rt_op *op, const rt_call
   for (uint32_t i = 0; i < c->tensor_count; ++i) dims += 2u * c->tensors[i].rank;
   for (uint32_t i = 0; i < result_count; ++i) dims += 2u * results[i].meta.rank;
   enum { ARRAYS = 11, PAD = 16 };
-  size_t bytes = sizeof(rt_record_entry) + c->tensor_count * (sizeof(aten_tensor) + sizeof(uint32_t) + sizeof(rt_slot) + sizeof(int64_t)) +
+  size_t bytes = sizeof(rt_record_entry) +
+                 c->tensor_count * (sizeof(aten_tensor) + sizeof(uint32_t) + sizeof(rt_slot) + sizeof(int64_t)) +
                  c->arg_count * sizeof(aten_arg) + c->int_count * sizeof(int64_t) +
                  c->number_count * (sizeof(aten_number) + sizeof(rt_slot)) + c->text_count * sizeof(char *) +
                  result_count * sizeof(rt_out) + dims * sizeof(int64_t) + ARRAYS * PAD + PAD;
@@ -161,7 +163,8 @@ static ttpu_status append_operands(rt_device *d, rt_record_entry *r, const rt_ca
     t->hash = base_mix128(t->hash, r->operands[i] ^ (uint64_t)m->offset << 32);
   }
   for (uint32_t i = 0; i < r->call.number_count; ++i)
-    if (!push_number(t, r->call.numbers[i].dtype, r->call.numbers[i].value, &r->number_slots[i])) return base_no_memory(16);
+    if (!push_number(t, r->call.numbers[i].dtype, r->call.numbers[i].value, &r->number_slots[i]))
+      return base_no_memory(16);
   if (r->op->row->flags & ATEN_RNG) {
     uint32_t offset_slot;
     if (!push_i64(t, (int64_t)call->random.seed, &r->random_slot) ||
@@ -220,8 +223,8 @@ static bool cut_here(const rt_device *d) {
 ttpu_status rt_record(uint32_t device, const rt_op *op, const rt_call *call, uint32_t result_count,
                       const rt_tensor *results) {
   if (rt_in_bad_fork())
-    return base_fail(TTPU_FAILED_PRECONDITION, "%s: the tpu cannot be used in a forked process; use the spawn start method",
-                     op->name);
+    return base_fail(TTPU_FAILED_PRECONDITION,
+                     "%s: the tpu cannot be used in a forked process; use the spawn start method", op->name);
   rt_lock();
   rt_device *d = &rt_global.devices[device];
   rt_trace *t = &d->trace;
@@ -268,7 +271,6 @@ static ttpu_status upload_numbers(rt_device *d, ttpu_dtype dtype, uint32_t count
   int64_t n = count;
   return pjrt_buffer_from_host(d->pjrt, dtype, 1, &n, data, NULL, NULL, out);
 }
-
 
 static void note_when_done(void *context, ttpu_status status) {
   rt_device *d = context;
@@ -329,7 +331,8 @@ static ttpu_status run_piece(rt_device *d) {
   ttpu_status status = TTPU_OK;
   uint32_t vectors = 0;
   if (t->f64_count > 0) status = upload_numbers(d, TTPU_F64, t->f64_count, t->f64s, &numbers[vectors++]);
-  if (status == TTPU_OK && t->i64_count > 0) status = upload_numbers(d, TTPU_I64, t->i64_count, t->i64s, &numbers[vectors++]);
+  if (status == TTPU_OK && t->i64_count > 0)
+    status = upload_numbers(d, TTPU_I64, t->i64_count, t->i64s, &numbers[vectors++]);
   for (uint32_t i = 0; i < vectors; ++i) buffers[input_count + i] = numbers[i];
   if (status == TTPU_OK) status = pjrt_execute(program->executable, input_count + vectors, buffers, donate, made);
   pjrt_buffer_free(numbers[0]);

@@ -90,8 +90,7 @@ ir_value rt_view_read(ir_builder *b, ir_value base, const aten_tensor *t) {
   base = reinterpret(b, base, (ttpu_dtype)t->dtype);
   if (b->status != TTPU_OK) return 0;
   uint32_t order[TTPU_MAX_RANK];
-  if (!rt_view_is_dense(t, order) ||
-      ir_numel(ir_type_of(b->func, base)) != base_numel(t->rank, t->sizes))
+  if (!rt_view_is_dense(t, order) || ir_numel(ir_type_of(b->func, base)) != base_numel(t->rank, t->sizes))
     return ir_as_strided(b, base, t->rank, t->sizes, t->strides, t->offset);
   int64_t dims[TTPU_MAX_RANK], permutation[TTPU_MAX_RANK];
   for (uint32_t i = 0; i < t->rank; ++i) {

@@ -12,9 +12,11 @@
 
 static atomic_ullong executables_bound, executions;
 
-ttpu_status soft_compile(base_arena *arena, const ir_func *f, const soft_compile_options *options, soft_executable **out) {
+ttpu_status soft_compile(base_arena *arena, const ir_func *f, const soft_compile_options *options,
+                         soft_executable **out) {
   if (f->body.count == 0 || f->body.ops[f->body.count - 1]->kind != IR_RETURN)
-    return base_fail(TTPU_INVALID_ARGUMENT, "compile: function %s does not end with a return", f->name ? f->name : "main");
+    return base_fail(TTPU_INVALID_ARGUMENT, "compile: function %s does not end with a return",
+                     f->name ? f->name : "main");
   soft_executable *e = base_calloc(1, sizeof *e);
   if (!e) return base_no_memory(sizeof *e);
   e->f = f;

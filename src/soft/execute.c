@@ -45,13 +45,13 @@ static ttpu_status open_memory(run *r) {
   for (uint32_t i = 0; i < e->buffer_count; ++i) {
     const opt_buffer *b = &e->buffers[i];
     switch (b->kind) {
-    case BUFFER_PARAM: r->memory[i] = r->arguments[b->number]->data; break;
-    case BUFFER_CONSTANT: r->memory[i] = (void *)(uintptr_t)b->data; break;
-    case BUFFER_TEMP: r->memory[i] = r->slab ? (uint8_t *)r->slab->data + b->offset : NULL; break;
-    case BUFFER_RESULT:
-      BASE_TRY(open_result(r, b));
-      r->memory[i] = r->results[b->number]->data;
-      break;
+      case BUFFER_PARAM: r->memory[i] = r->arguments[b->number]->data; break;
+      case BUFFER_CONSTANT: r->memory[i] = (void *)(uintptr_t)b->data; break;
+      case BUFFER_TEMP: r->memory[i] = r->slab ? (uint8_t *)r->slab->data + b->offset : NULL; break;
+      case BUFFER_RESULT:
+        BASE_TRY(open_result(r, b));
+        r->memory[i] = r->results[b->number]->data;
+        break;
     }
   }
   for (uint32_t i = 0; i < e->buffer_count; ++i) {
@@ -93,12 +93,12 @@ static ttpu_status run_op(const run *r, const soft_step *s) {
   const soft_view *x = views, *y = views + s->operand_count;
   ttpu_status status;
   switch (s->op->kind) {
-  case IR_DOT_GENERAL: status = opt_run_dot(s->op, x, y); break;
-  case IR_CONVOLUTION: status = opt_run_convolution(r->e->f, s->op, x, y); break;
-  case IR_ATTENTION:
-    status = attention_has_kernel(x) ? opt_run_attention(s->op, x, y) : soft_reference_op(r->e->f, s->op, x, y);
-    break;
-  default: status = soft_kernel_op(r->e->f, s->op, x, y); break;
+    case IR_DOT_GENERAL: status = opt_run_dot(s->op, x, y); break;
+    case IR_CONVOLUTION: status = opt_run_convolution(r->e->f, s->op, x, y); break;
+    case IR_ATTENTION:
+      status = attention_has_kernel(x) ? opt_run_attention(s->op, x, y) : soft_reference_op(r->e->f, s->op, x, y);
+      break;
+    default: status = soft_kernel_op(r->e->f, s->op, x, y); break;
   }
   if (views != few) base_free(views);
   return status;
@@ -118,15 +118,15 @@ static void run_update(const run *r, const soft_step *s) {
 
 static ttpu_status run_step(const run *r, const soft_step *s) {
   switch (s->kind) {
-  case RUN_TILE: tile_run(s->tile, r->memory); return TTPU_OK;
-  case RUN_COPY: run_copy(r, s); return TTPU_OK;
-  case RUN_UPDATE: run_update(r, s); return TTPU_OK;
-  case RUN_RAMP: {
-    soft_view to = view_at(r, &s->results[0]);
-    tile_ramp(to.dtype, to.dims[0], to.data);
-    return TTPU_OK;
-  }
-  default: return run_op(r, s);
+    case RUN_TILE: tile_run(s->tile, r->memory); return TTPU_OK;
+    case RUN_COPY: run_copy(r, s); return TTPU_OK;
+    case RUN_UPDATE: run_update(r, s); return TTPU_OK;
+    case RUN_RAMP: {
+      soft_view to = view_at(r, &s->results[0]);
+      tile_ramp(to.dtype, to.dims[0], to.data);
+      return TTPU_OK;
+    }
+    default: return run_op(r, s);
   }
 }
 

@@ -25,7 +25,8 @@ static bool is_compare(const ir_func *f, ir_value v, ir_direction direction, ir_
 /* v says that `first` is NaN and `second` is not. */
 static bool is_only_nan(const ir_func *f, ir_value v, ir_value first, ir_value second) {
   const ir_op *op = defined_by(f, v, IR_AND);
-  return op && is_compare(f, op->operands[0], IR_NE, first, first) && is_compare(f, op->operands[1], IR_EQ, second, second);
+  return op && is_compare(f, op->operands[0], IR_NE, first, first) &&
+         is_compare(f, op->operands[1], IR_EQ, second, second);
 }
 
 /* v is x < y (descending: x > y), with NaN last (descending: first) where the dtype has it. */
@@ -51,7 +52,8 @@ static bool is_arg_reducer(const ir_func *f, const ir_region *r, bool *largest) 
   ir_value x = r->first_arg, i = x + 1, y = x + 2, j = x + 3;
   const ir_op *value = defined_by(f, end->operands[0], IR_SELECT), *index = defined_by(f, end->operands[1], IR_SELECT);
   if (!value || !index || value->operands[0] != index->operands[0]) return false;
-  if (value->operands[1] != x || value->operands[2] != y || index->operands[1] != i || index->operands[2] != j) return false;
+  if (value->operands[1] != x || value->operands[2] != y || index->operands[1] != i || index->operands[2] != j)
+    return false;
   const ir_op *take = defined_by(f, value->operands[0], IR_OR);
   const ir_op *tie = take ? defined_by(f, take->operands[1], IR_AND) : NULL;
   if (!tie || !is_compare(f, tie->operands[1], IR_LT, i, j)) return false;
@@ -59,10 +61,13 @@ static bool is_arg_reducer(const ir_func *f, const ir_region *r, bool *largest) 
   ir_value plain = either ? either->operands[0] : take->operands[0];
   *largest = is_compare(f, plain, IR_GT, x, y);
   if (!*largest && !is_compare(f, plain, IR_LT, x, y)) return false;
-  if (!base_dtype_is_float((ttpu_dtype)ir_type_of(f, x).dtype)) return !either && is_compare(f, tie->operands[0], IR_EQ, x, y);
-  const ir_op *equal = defined_by(f, tie->operands[0], IR_OR), *both = equal ? defined_by(f, equal->operands[1], IR_AND) : NULL;
-  return either && is_only_nan(f, either->operands[1], x, y) && both && is_compare(f, equal->operands[0], IR_EQ, x, y) &&
-         is_compare(f, both->operands[0], IR_NE, x, x) && is_compare(f, both->operands[1], IR_NE, y, y);
+  if (!base_dtype_is_float((ttpu_dtype)ir_type_of(f, x).dtype))
+    return !either && is_compare(f, tie->operands[0], IR_EQ, x, y);
+  const ir_op *equal = defined_by(f, tie->operands[0], IR_OR),
+              *both = equal ? defined_by(f, equal->operands[1], IR_AND) : NULL;
+  return either && is_only_nan(f, either->operands[1], x, y) && both &&
+         is_compare(f, equal->operands[0], IR_EQ, x, y) && is_compare(f, both->operands[0], IR_NE, x, x) &&
+         is_compare(f, both->operands[1], IR_NE, y, y);
 }
 
 /* The region gives its second argument: the update replaces. */
@@ -92,7 +97,8 @@ static bool is_arg_reduction(const ir_func *f, const ir_op *op, bool *largest) {
 }
 
 static bool is_key_sort(const ir_func *f, const ir_op *op, bool *descending) {
-  return op->kind == IR_SORT && is_sort_by_key(f, op->regions[0], descending) && ir_type_of(f, op->operands[0]).rank > 0 &&
+  return op->kind == IR_SORT && is_sort_by_key(f, op->regions[0], descending) &&
+         ir_type_of(f, op->operands[0]).rank > 0 &&
          kern_sort_supports((ttpu_dtype)ir_type_of(f, op->operands[0]).dtype);
 }
 
@@ -160,7 +166,8 @@ static void run_pad(const ir_op *op, const soft_view *x, const soft_view *y) {
       rest.strides[d] *= 1 + ref_get(a->interior_padding, d, 0);
       continue;
     }
-    soft_view below = kern_slice(&rest, d, 0, at), above = kern_slice(&rest, d, at + end - first, y->dims[d] - at - (end - first));
+    soft_view below = kern_slice(&rest, d, 0, at),
+              above = kern_slice(&rest, d, at + end - first, y->dims[d] - at - (end - first));
     kern_fill(&below, x[1].data), kern_fill(&above, x[1].data);
     rest = kern_slice(&rest, d, at, end - first);
   }
@@ -404,41 +411,50 @@ static ttpu_status run_while(const ir_func *f, const ir_op *op, const soft_view 
 
 ttpu_status soft_kernel_op(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
   switch ((ir_kind)op->kind) {
-  case IR_BROADCAST_IN_DIM: case IR_RESHAPE: case IR_REVERSE: case IR_SLICE: case IR_TRANSPOSE: case IR_AS_STRIDED:
-    return run_view(f, op, x, y);
-  case IR_BITCAST_CONVERT: return x->rank < TTPU_MAX_RANK && y->rank < TTPU_MAX_RANK ? run_bitcast(x, y) : soft_reference_op(f, op, x, y);
-  case IR_CONCATENATE: run_concatenate(op, x, y); return TTPU_OK;
-  case IR_PAD: run_pad(op, x, y); return TTPU_OK;
-  case IR_DYNAMIC_SLICE: {
-    soft_view part = dynamic_part(x, x + 1, y->dims);
-    kern_copy(y, &part);
-    return TTPU_OK;
-  }
-  case IR_DYNAMIC_UPDATE_SLICE: run_dynamic_update_slice(x, y); return TTPU_OK;
-  case IR_GATHER: return kern_gather(IR_ATTRS(op, gather), x, &x[1], y);
-  case IR_SCATTER: return run_scatter(f, op, x, y);
-  case IR_AS_STRIDED_UPDATE: return run_as_strided_update(f, op, x, y);
-  case IR_CONSTANT: run_constant(op, y); return TTPU_OK;
-  case IR_IOTA: return run_iota(f, op, y);
-  case IR_RNG_BIT_GENERATOR: return run_rng(f, op, x, y);
-  case IR_CHECK_INDEX: return run_check_index(f, op, x, y);
-  case IR_REDUCE: return run_reduce(f, op, x, y);
-  case IR_REDUCE_WINDOW: return run_reduce_window(f, op, x, y);
-  case IR_SELECT_AND_SCATTER: return run_select_and_scatter(f, op, x, y);
-  case IR_SORT: return run_sort(f, op, x, y);
-  case IR_TOP_K: return kern_top_k(IR_ATTRS(op, top_k), x, &y[0], &y[1]);
-  case IR_SCAN: return run_scan(f, op, x, y);
-  case IR_FFT: return kern_fft_supports(IR_ATTRS(op, fft), x->dtype) ? kern_fft(IR_ATTRS(op, fft), x, y) : soft_reference_op(f, op, x, y);
-  case IR_CHOLESKY:
-    return kern_linalg_supports(x->dtype) ? kern_cholesky(IR_ATTRS(op, cholesky)->lower, x, y) : soft_reference_op(f, op, x, y);
-  case IR_TRIANGULAR_SOLVE:
-    if (!kern_linalg_supports(x->dtype)) return soft_reference_op(f, op, x, y);
-    return kern_triangular_solve(IR_ATTRS(op, triangular_solve), &x[0], &x[1], y);
-  case IR_IF: case IR_CASE: return run_branch(f, op, x, y);
-  case IR_WHILE: return run_while(f, op, x, y);
-  case IR_OPTIMIZATION_BARRIER:
-    for (uint32_t i = 0; i < op->result_count; ++i) kern_update(&y[i], &x[i]);
-    return TTPU_OK;
-  default: return soft_reference_op(f, op, x, y);
+    case IR_BROADCAST_IN_DIM:
+    case IR_RESHAPE:
+    case IR_REVERSE:
+    case IR_SLICE:
+    case IR_TRANSPOSE:
+    case IR_AS_STRIDED: return run_view(f, op, x, y);
+    case IR_BITCAST_CONVERT:
+      return x->rank < TTPU_MAX_RANK && y->rank < TTPU_MAX_RANK ? run_bitcast(x, y) : soft_reference_op(f, op, x, y);
+    case IR_CONCATENATE: run_concatenate(op, x, y); return TTPU_OK;
+    case IR_PAD: run_pad(op, x, y); return TTPU_OK;
+    case IR_DYNAMIC_SLICE: {
+      soft_view part = dynamic_part(x, x + 1, y->dims);
+      kern_copy(y, &part);
+      return TTPU_OK;
+    }
+    case IR_DYNAMIC_UPDATE_SLICE: run_dynamic_update_slice(x, y); return TTPU_OK;
+    case IR_GATHER: return kern_gather(IR_ATTRS(op, gather), x, &x[1], y);
+    case IR_SCATTER: return run_scatter(f, op, x, y);
+    case IR_AS_STRIDED_UPDATE: return run_as_strided_update(f, op, x, y);
+    case IR_CONSTANT: run_constant(op, y); return TTPU_OK;
+    case IR_IOTA: return run_iota(f, op, y);
+    case IR_RNG_BIT_GENERATOR: return run_rng(f, op, x, y);
+    case IR_CHECK_INDEX: return run_check_index(f, op, x, y);
+    case IR_REDUCE: return run_reduce(f, op, x, y);
+    case IR_REDUCE_WINDOW: return run_reduce_window(f, op, x, y);
+    case IR_SELECT_AND_SCATTER: return run_select_and_scatter(f, op, x, y);
+    case IR_SORT: return run_sort(f, op, x, y);
+    case IR_TOP_K: return kern_top_k(IR_ATTRS(op, top_k), x, &y[0], &y[1]);
+    case IR_SCAN: return run_scan(f, op, x, y);
+    case IR_FFT:
+      return kern_fft_supports(IR_ATTRS(op, fft), x->dtype) ? kern_fft(IR_ATTRS(op, fft), x, y)
+                                                            : soft_reference_op(f, op, x, y);
+    case IR_CHOLESKY:
+      return kern_linalg_supports(x->dtype) ? kern_cholesky(IR_ATTRS(op, cholesky)->lower, x, y)
+                                            : soft_reference_op(f, op, x, y);
+    case IR_TRIANGULAR_SOLVE:
+      if (!kern_linalg_supports(x->dtype)) return soft_reference_op(f, op, x, y);
+      return kern_triangular_solve(IR_ATTRS(op, triangular_solve), &x[0], &x[1], y);
+    case IR_IF:
+    case IR_CASE: return run_branch(f, op, x, y);
+    case IR_WHILE: return run_while(f, op, x, y);
+    case IR_OPTIMIZATION_BARRIER:
+      for (uint32_t i = 0; i < op->result_count; ++i) kern_update(&y[i], &x[i]);
+      return TTPU_OK;
+    default: return soft_reference_op(f, op, x, y);
   }
 }

@@ -60,7 +60,8 @@ static void find_range(const ir_op *op, ir_value *low, ir_value *high) {
   for (uint32_t r = 0; r < op->region_count; ++r) {
     const ir_region *region = op->regions[r];
     if (region->arg_count && region->first_arg < *low) *low = region->first_arg;
-    if (region->arg_count && region->first_arg + region->arg_count > *high) *high = region->first_arg + region->arg_count;
+    if (region->arg_count && region->first_arg + region->arg_count > *high)
+      *high = region->first_arg + region->arg_count;
     for (uint32_t i = 0; i < region->count; ++i) {
       const ir_op *inner = region->ops[i];
       if (inner->result_count && inner->first_result < *low) *low = inner->first_result;
@@ -78,7 +79,11 @@ static size_t value_bytes(ir_type t) {
 ttpu_status ref_frame_open(ref_frame *frame, const ir_func *f, const ir_op *op, const soft_view *operands) {
   ir_value low = UINT32_MAX, high = 0;
   find_range(op, &low, &high);
-  *frame = (ref_frame){.f = f, .run_op = soft_reference_op, .first = low, .count = high > low ? high - low : 0, .captured = operands + op->operand_count};
+  *frame = (ref_frame){.f = f,
+                       .run_op = soft_reference_op,
+                       .first = low,
+                       .count = high > low ? high - low : 0,
+                       .captured = operands + op->operand_count};
   size_t bytes = 0, most = count_inner_operands(op);
   for (uint32_t i = 0; i < frame->count; ++i) bytes += value_bytes(ir_type_of(f, low + i));
   frame->views = base_alloc(frame->count * sizeof *frame->views + 1);
@@ -246,47 +251,52 @@ static ttpu_status run_pointwise(const ir_op *op, const soft_view *x, const soft
 ttpu_status soft_reference_op(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
   if (ir_ops[op->kind].flags & IR_POINTWISE) return run_pointwise(op, x, y);
   switch ((ir_kind)op->kind) {
-  case IR_BITCAST_CONVERT: return ref_bitcast_convert(f, op, x, y);
-  case IR_BROADCAST_IN_DIM: return ref_broadcast_in_dim(f, op, x, y);
-  case IR_RESHAPE: return ref_reshape(f, op, x, y);
-  case IR_REVERSE: return ref_reverse(f, op, x, y);
-  case IR_SLICE: return ref_slice(f, op, x, y);
-  case IR_TRANSPOSE: return ref_transpose(f, op, x, y);
-  case IR_CONCATENATE: return ref_concatenate(f, op, x, y);
-  case IR_PAD: return ref_pad(f, op, x, y);
-  case IR_DYNAMIC_SLICE: return ref_dynamic_slice(f, op, x, y);
-  case IR_DYNAMIC_UPDATE_SLICE: return ref_dynamic_update_slice(f, op, x, y);
-  case IR_GATHER: return ref_gather(f, op, x, y);
-  case IR_SCATTER: return ref_scatter(f, op, x, y);
-  case IR_CONSTANT: return ref_constant(f, op, x, y);
-  case IR_IOTA: return ref_iota(f, op, x, y);
-  case IR_RNG_BIT_GENERATOR: return ref_rng_bit_generator(f, op, x, y);
-  case IR_DOT_GENERAL: return ref_dot_general(f, op, x, y);
-  case IR_CONVOLUTION: return ref_convolution(f, op, x, y);
-  case IR_REDUCE: return ref_reduce(f, op, x, y);
-  case IR_REDUCE_WINDOW: return ref_reduce_window(f, op, x, y);
-  case IR_SELECT_AND_SCATTER: return ref_select_and_scatter(f, op, x, y);
-  case IR_SORT: return ref_sort(f, op, x, y);
-  case IR_FFT: return ref_fft(f, op, x, y);
-  case IR_CHOLESKY: return ref_cholesky(f, op, x, y);
-  case IR_TRIANGULAR_SOLVE: return ref_triangular_solve(f, op, x, y);
-  case IR_IF: case IR_CASE: return run_branch(f, op, x, y);
-  case IR_WHILE: return run_while(f, op, x, y);
-  case IR_RETURN: return TTPU_OK;
-  case IR_OPTIMIZATION_BARRIER: return ref_copy(f, op, x, y);
-  case IR_CUSTOM_CALL:
-    return base_fail(TTPU_UNIMPLEMENTED, "custom_call: the software TPU has no target \"%s\"",
-                     IR_ATTRS(op, custom_call)->call_target_name);
-  case IR_AS_STRIDED: return ref_as_strided(f, op, x, y);
-  case IR_AS_STRIDED_UPDATE: return ref_as_strided_update(f, op, x, y);
-  case IR_CHECK_INDEX: return ref_check_index(f, op, x, y);
-  case IR_ATTENTION: return ref_attention(f, op, x, y);
-  case IR_SCAN: return ref_scan(f, op, x, y);
-  case IR_TOP_K: return ref_top_k(f, op, x, y);
-  case IR_PARTITION_ID: case IR_REPLICA_ID: case IR_ALL_REDUCE: case IR_ALL_GATHER: case IR_REDUCE_SCATTER:
-  case IR_ALL_TO_ALL: case IR_COLLECTIVE_PERMUTE:
-    return unsupported(op, x, "a collective operation needs the chips of an executable");
-  default: return unsupported(op, x, "the software TPU does not know this operation");
+    case IR_BITCAST_CONVERT: return ref_bitcast_convert(f, op, x, y);
+    case IR_BROADCAST_IN_DIM: return ref_broadcast_in_dim(f, op, x, y);
+    case IR_RESHAPE: return ref_reshape(f, op, x, y);
+    case IR_REVERSE: return ref_reverse(f, op, x, y);
+    case IR_SLICE: return ref_slice(f, op, x, y);
+    case IR_TRANSPOSE: return ref_transpose(f, op, x, y);
+    case IR_CONCATENATE: return ref_concatenate(f, op, x, y);
+    case IR_PAD: return ref_pad(f, op, x, y);
+    case IR_DYNAMIC_SLICE: return ref_dynamic_slice(f, op, x, y);
+    case IR_DYNAMIC_UPDATE_SLICE: return ref_dynamic_update_slice(f, op, x, y);
+    case IR_GATHER: return ref_gather(f, op, x, y);
+    case IR_SCATTER: return ref_scatter(f, op, x, y);
+    case IR_CONSTANT: return ref_constant(f, op, x, y);
+    case IR_IOTA: return ref_iota(f, op, x, y);
+    case IR_RNG_BIT_GENERATOR: return ref_rng_bit_generator(f, op, x, y);
+    case IR_DOT_GENERAL: return ref_dot_general(f, op, x, y);
+    case IR_CONVOLUTION: return ref_convolution(f, op, x, y);
+    case IR_REDUCE: return ref_reduce(f, op, x, y);
+    case IR_REDUCE_WINDOW: return ref_reduce_window(f, op, x, y);
+    case IR_SELECT_AND_SCATTER: return ref_select_and_scatter(f, op, x, y);
+    case IR_SORT: return ref_sort(f, op, x, y);
+    case IR_FFT: return ref_fft(f, op, x, y);
+    case IR_CHOLESKY: return ref_cholesky(f, op, x, y);
+    case IR_TRIANGULAR_SOLVE: return ref_triangular_solve(f, op, x, y);
+    case IR_IF:
+    case IR_CASE: return run_branch(f, op, x, y);
+    case IR_WHILE: return run_while(f, op, x, y);
+    case IR_RETURN: return TTPU_OK;
+    case IR_OPTIMIZATION_BARRIER: return ref_copy(f, op, x, y);
+    case IR_CUSTOM_CALL:
+      return base_fail(TTPU_UNIMPLEMENTED, "custom_call: the software TPU has no target \"%s\"",
+                       IR_ATTRS(op, custom_call)->call_target_name);
+    case IR_AS_STRIDED: return ref_as_strided(f, op, x, y);
+    case IR_AS_STRIDED_UPDATE: return ref_as_strided_update(f, op, x, y);
+    case IR_CHECK_INDEX: return ref_check_index(f, op, x, y);
+    case IR_ATTENTION: return ref_attention(f, op, x, y);
+    case IR_SCAN: return ref_scan(f, op, x, y);
+    case IR_TOP_K: return ref_top_k(f, op, x, y);
+    case IR_PARTITION_ID:
+    case IR_REPLICA_ID:
+    case IR_ALL_REDUCE:
+    case IR_ALL_GATHER:
+    case IR_REDUCE_SCATTER:
+    case IR_ALL_TO_ALL:
+    case IR_COLLECTIVE_PERMUTE: return unsupported(op, x, "a collective operation needs the chips of an executable");
+    default: return unsupported(op, x, "the software TPU does not know this operation");
   }
 }
 

@@ -35,7 +35,8 @@ static ttpu_status transform_dim(spectrum *s, uint32_t dim, double sign) {
   int64_t n = s->dims[dim], lines[TTPU_MAX_RANK], step = s->strides[dim];
   complex128 *roots = base_alloc((size_t)(2 * n) * sizeof *roots + 1), *line = roots + n;
   if (!roots) return base_no_memory((size_t)(2 * n) * sizeof *roots);
-  for (int64_t j = 0; j < n; ++j) roots[j] = CMPLX(cos(2 * M_PI * (double)j / (double)n), sign * sin(2 * M_PI * (double)j / (double)n));
+  for (int64_t j = 0; j < n; ++j)
+    roots[j] = CMPLX(cos(2 * M_PI * (double)j / (double)n), sign * sin(2 * M_PI * (double)j / (double)n));
   for (uint32_t d = 0; d < s->rank; ++d) lines[d] = d == dim ? 1 : s->dims[d];
   for (ref_index i = ref_index_begin(s->rank, lines); i.more; ref_index_next(&i)) {
     complex128 *x = s->data + place(s, i.at);
@@ -79,7 +80,8 @@ ttpu_status ref_fft(const ir_func *f, const ir_op *op, const soft_view *x, const
   size_t bytes = (size_t)base_numel(rank, s.dims) * sizeof *s.data;
   if (!(s.data = base_calloc(bytes + 1, 1))) return base_no_memory(bytes);
   ttpu_status status = TTPU_OK;
-  for (ref_index i = ref_index_begin(rank, x->dims); i.more; ref_index_next(&i)) s.data[place(&s, i.at)] = load(x, i.at);
+  for (ref_index i = ref_index_begin(rank, x->dims); i.more; ref_index_next(&i))
+    s.data[place(&s, i.at)] = load(x, i.at);
   for (uint32_t d = 0; d + 1 < transformed && status == TTPU_OK; ++d)
     status = transform_dim(&s, rank - transformed + d, inverse ? 1 : -1);
   if (a->fft_type == IR_FFT_IRFFT) complete_hermitian(&s);
@@ -124,7 +126,8 @@ ttpu_status ref_cholesky(const ir_func *f, const ir_op *op, const soft_view *x, 
   for (ref_index b = ref_index_begin(rank - 2, x->dims); b.more && n > 0; ref_index_next(&b)) {
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = 0; j <= i; ++j)
-        l[i * n + j] = lower ? load(x, set_row_column(b.at, rank, i, j)) : conj(load(x, set_row_column(b.at, rank, j, i)));
+        l[i * n + j] =
+            lower ? load(x, set_row_column(b.at, rank, i, j)) : conj(load(x, set_row_column(b.at, rank, j, i)));
     factor(l, n);
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = 0; j < n; ++j) {

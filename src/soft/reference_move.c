@@ -229,7 +229,8 @@ ttpu_status ref_scatter(const ir_func *f, const ir_op *op, const soft_view *x, c
   ref_frame frame;
   BASE_TRY(ref_frame_open(&frame, f, op, x));
   for (uint32_t k = 0; k < op->result_count; ++k)
-    for (ref_index i = ref_index_begin(y[k].rank, y[k].dims); i.more; ref_index_next(&i)) move(&y[k], i.at, &x[k], i.at);
+    for (ref_index i = ref_index_begin(y[k].rank, y[k].dims); i.more; ref_index_next(&i))
+      move(&y[k], i.at, &x[k], i.at);
   ttpu_status status = scatter_elements(&frame, op, x, y);
   ref_frame_close(&frame);
   return status;
@@ -238,7 +239,8 @@ ttpu_status ref_scatter(const ir_func *f, const ir_op *op, const soft_view *x, c
 /* ---- ours: PyTorch's strided views ---------------------------------------------------------------- */
 
 /* The index in x, read flat, of the element that a view's index `at` names. */
-static bool strided_index(const ir_as_strided_attrs *a, const soft_view *x, uint32_t rank, const int64_t *at, int64_t *index) {
+static bool strided_index(const ir_as_strided_attrs *a, const soft_view *x, uint32_t rank, const int64_t *at,
+                          int64_t *index) {
   int64_t flat = a->offset;
   for (uint32_t d = 0; d < rank; ++d) flat += at[d] * a->strides.data[d];
   if (flat < 0 || flat >= base_numel(x->rank, x->dims)) return false;
@@ -276,9 +278,10 @@ ttpu_status ref_check_index(const ir_func *f, const ir_op *op, const soft_view *
   const ir_check_index_attrs *a = IR_ATTRS(op, check_index);
   for (ref_index i = ref_index_begin(x->rank, x->dims); i.more; ref_index_next(&i)) {
     int64_t index = ref_integer(x->dtype, ref_load(x, i.at));
-    if (index < a->low || index >= a->high)
-      return base_fail(TTPU_OUT_OF_RANGE, "%s: index %lld is out of range [%lld, %lld)", a->what ? a->what : "index",
-                       (long long)index, (long long)a->low, (long long)a->high);
+    if (index >= a->low && index < a->high) continue;
+    if (x->dtype == TTPU_BOOL) return base_fail(TTPU_FAILED_PRECONDITION, "%s", a->what);
+    return base_fail(TTPU_OUT_OF_RANGE, "%s: index %lld is out of range [%lld, %lld)", a->what ? a->what : "index",
+                     (long long)index, (long long)a->low, (long long)a->high);
   }
   return ref_copy(f, op, x, y);
 }
@@ -309,7 +312,8 @@ static void philox(uint64_t seed, uint64_t counter, uint32_t out[4]) {
   uint32_t c[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0};
   for (int round = 0; round < 10; ++round) {
     uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-    uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ key[1], (uint32_t)a};
+    uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ key[1],
+                        (uint32_t)a};
     memcpy(c, next, sizeof c);
     key[0] += 0x9E3779B9u, key[1] += 0xBB67AE85u;
   }

@@ -42,13 +42,15 @@ static double product_in_passes(int passes, double x, double y) {
 
 static void product_add(product_sum *s, base_scalar x, base_scalar y) {
   switch (s->cls) {
-  case DTYPE_FLOAT: s->total.d[0] += s->passes ? product_in_passes(s->passes, x.d[0], y.d[0]) : x.d[0] * y.d[0]; return;
-  case DTYPE_COMPLEX:
-    s->total.d[0] += x.d[0] * y.d[0] - x.d[1] * y.d[1];
-    s->total.d[1] += x.d[0] * y.d[1] + x.d[1] * y.d[0];
-    return;
-  case DTYPE_BOOL: s->total.u |= x.u & y.u; return;
-  default: s->total.u += x.u * y.u; return;
+    case DTYPE_FLOAT:
+      s->total.d[0] += s->passes ? product_in_passes(s->passes, x.d[0], y.d[0]) : x.d[0] * y.d[0];
+      return;
+    case DTYPE_COMPLEX:
+      s->total.d[0] += x.d[0] * y.d[0] - x.d[1] * y.d[1];
+      s->total.d[1] += x.d[0] * y.d[1] + x.d[1] * y.d[0];
+      return;
+    case DTYPE_BOOL: s->total.u |= x.u & y.u; return;
+    default: s->total.u += x.u * y.u; return;
   }
 }
 
@@ -100,8 +102,8 @@ ttpu_status ref_dot_general(const ir_func *f, const ir_op *op, const soft_view *
 static bool convolution_position(const ir_convolution_attrs *a, uint32_t d, int64_t o, int64_t k, int64_t kernel_size,
                                  int64_t input_size, int64_t *position) {
   bool reversed = a->window_reversal.count && a->window_reversal.data[d];
-  int64_t p = o * ref_get(a->window_strides, d, 1) + (reversed ? kernel_size - 1 - k : k) * ref_get(a->rhs_dilation, d, 1) -
-              ref_get(a->padding, 2 * d, 0);
+  int64_t p = o * ref_get(a->window_strides, d, 1) +
+              (reversed ? kernel_size - 1 - k : k) * ref_get(a->rhs_dilation, d, 1) - ref_get(a->padding, 2 * d, 0);
   int64_t dilation = ref_get(a->lhs_dilation, d, 1);
   *position = p / dilation;
   return p >= 0 && p % dilation == 0 && *position < input_size;
@@ -115,7 +117,8 @@ ttpu_status ref_convolution(const ir_func *f, const ir_op *op, const soft_view *
   int64_t features = kernel->dims[a->kernel_input_feature_dimension]; /* of one group */
   int64_t outputs = kernel->dims[a->kernel_output_feature_dimension];
   int64_t outputs_per_group = outputs / a->feature_group_count, batch_groups = a->batch_group_count;
-  int64_t outputs_per_batch_group = outputs / batch_groups, batch = input->dims[a->input_batch_dimension] / batch_groups;
+  int64_t outputs_per_batch_group = outputs / batch_groups,
+          batch = input->dims[a->input_batch_dimension] / batch_groups;
   int64_t window[TTPU_MAX_RANK];
   for (uint32_t d = 0; d < spatial; ++d) window[d] = kernel->dims[a->kernel_spatial_dimensions.data[d]];
   window[spatial] = features;
@@ -148,7 +151,7 @@ ttpu_status ref_convolution(const ir_func *f, const ir_op *op, const soft_view *
 /* How the region of a reduction is applied. A lone known operation on one input runs without the interpreter;
  * sums and products of floats then keep their running value in double. */
 typedef struct reducer {
-  ir_kind kind; /* IR_NO_OP: interpret */
+  ir_kind kind;     /* IR_NO_OP: interpret */
   ttpu_dtype dtype; /* one input: its dtype, or the wide one of its class */
   uint32_t inputs;
   ref_frame frame;
@@ -220,9 +223,11 @@ ttpu_status ref_reduce(const ir_func *f, const ir_op *op, const soft_view *x, co
 }
 
 /* The element under window position `w` of output position `o`; false: padding or a hole of the dilation. */
-static bool window_position(const ir_window_attrs *a, const soft_view *x, const int64_t *o, const int64_t *w, int64_t *at) {
+static bool window_position(const ir_window_attrs *a, const soft_view *x, const int64_t *o, const int64_t *w,
+                            int64_t *at) {
   for (uint32_t d = 0; d < x->rank; ++d) {
-    int64_t p = o[d] * ref_get(a->window_strides, d, 1) + w[d] * ref_get(a->window_dilations, d, 1) - ref_get(a->padding, 2 * d, 0);
+    int64_t p = o[d] * ref_get(a->window_strides, d, 1) + w[d] * ref_get(a->window_dilations, d, 1) -
+                ref_get(a->padding, 2 * d, 0);
     int64_t dilation = ref_get(a->base_dilations, d, 1);
     if (p < 0 || p % dilation != 0 || p / dilation >= x->dims[d]) return false;
     at[d] = p / dilation;
@@ -279,7 +284,8 @@ static ttpu_status select_and_scatter(const ref_frame *frame, const ir_op *op, c
 ttpu_status ref_select_and_scatter(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
   ref_frame frame;
   BASE_TRY(ref_frame_open(&frame, f, op, x));
-  for (ref_index i = ref_index_begin(y->rank, y->dims); i.more; ref_index_next(&i)) ref_store(y, i.at, scalar_at(&x[2]));
+  for (ref_index i = ref_index_begin(y->rank, y->dims); i.more; ref_index_next(&i))
+    ref_store(y, i.at, scalar_at(&x[2]));
   ttpu_status status = select_and_scatter(&frame, op, x, y);
   ref_frame_close(&frame);
   return status;
@@ -426,12 +432,12 @@ static bool takes_over(ir_scan_kind kind, ttpu_dtype t, base_scalar next, base_s
 static base_scalar scan_step(ir_scan_kind kind, ttpu_dtype t, base_scalar total, base_scalar next) {
   base_scalar result = next;
   switch (kind) {
-  case IR_CUMSUM: ref_binary(IR_ADD, wide_dtype(t), total, next, &result); return result;
-  case IR_CUMPROD: ref_binary(IR_MULTIPLY, wide_dtype(t), total, next, &result); return result;
-  case IR_LOGCUMSUMEXP:
-    if (base_dtype_is_complex(t)) return log_add_exp_complex(total, next);
-    return (base_scalar){.d = {log_add_exp(total.d[0], next.d[0])}};
-  default: return takes_over(kind, t, next, total) ? next : total;
+    case IR_CUMSUM: ref_binary(IR_ADD, wide_dtype(t), total, next, &result); return result;
+    case IR_CUMPROD: ref_binary(IR_MULTIPLY, wide_dtype(t), total, next, &result); return result;
+    case IR_LOGCUMSUMEXP:
+      if (base_dtype_is_complex(t)) return log_add_exp_complex(total, next);
+      return (base_scalar){.d = {log_add_exp(total.d[0], next.d[0])}};
+    default: return takes_over(kind, t, next, total) ? next : total;
   }
 }
 

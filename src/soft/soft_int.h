@@ -86,7 +86,8 @@ typedef struct soft_compile_options {
 /* Compiles f. On success the executable owns `arena`, in which f lives (it keeps reading f); on failure the
  * caller still does. The base_arena itself was made with base_alloc: whoever owns it does base_arena_free and then
  * base_free on it. */
-ttpu_status soft_compile(base_arena *arena, const ir_func *f, const soft_compile_options *options, soft_executable **out);
+ttpu_status soft_compile(base_arena *arena, const ir_func *f, const soft_compile_options *options,
+                         soft_executable **out);
 void soft_executable_free(soft_executable *e);
 const ir_func *soft_executable_func(const soft_executable *e);
 

@@ -75,34 +75,34 @@ bool soft_view_of(const ir_op *op, const soft_view *x, soft_view *y) {
   int64_t shift = 0;
   y->data = x->data;
   switch ((ir_kind)op->kind) {
-  case IR_BROADCAST_IN_DIM: {
-    const ir_i64s map = IR_ATTRS(op, broadcast_in_dim)->broadcast_dimensions;
-    for (uint32_t d = 0; d < y->rank; ++d) y->strides[d] = 0;
-    for (uint32_t d = 0; d < x->rank; ++d) y->strides[map.data[d]] = x->dims[d] == 1 ? 0 : x->strides[d];
-    return true;
-  }
-  case IR_RESHAPE: return view_reshape(x, y);
-  case IR_REVERSE:
-    for (uint32_t d = 0; d < y->rank; ++d) {
-      bool reversed = contains(IR_ATTRS(op, dims)->dimensions, d) && x->dims[d] > 0;
-      y->strides[d] = reversed ? -x->strides[d] : x->strides[d];
-      if (reversed) shift += (x->dims[d] - 1) * x->strides[d];
+    case IR_BROADCAST_IN_DIM: {
+      const ir_i64s map = IR_ATTRS(op, broadcast_in_dim)->broadcast_dimensions;
+      for (uint32_t d = 0; d < y->rank; ++d) y->strides[d] = 0;
+      for (uint32_t d = 0; d < x->rank; ++d) y->strides[map.data[d]] = x->dims[d] == 1 ? 0 : x->strides[d];
+      return true;
     }
-    y->data = shifted(x, shift);
-    return true;
-  case IR_SLICE: {
-    const ir_slice_attrs *a = IR_ATTRS(op, slice);
-    for (uint32_t d = 0; d < y->rank; ++d) {
-      y->strides[d] = x->strides[d] * (d < a->strides.count ? a->strides.data[d] : 1);
-      shift += a->start_indices.data[d] * x->strides[d];
+    case IR_RESHAPE: return view_reshape(x, y);
+    case IR_REVERSE:
+      for (uint32_t d = 0; d < y->rank; ++d) {
+        bool reversed = contains(IR_ATTRS(op, dims)->dimensions, d) && x->dims[d] > 0;
+        y->strides[d] = reversed ? -x->strides[d] : x->strides[d];
+        if (reversed) shift += (x->dims[d] - 1) * x->strides[d];
+      }
+      y->data = shifted(x, shift);
+      return true;
+    case IR_SLICE: {
+      const ir_slice_attrs *a = IR_ATTRS(op, slice);
+      for (uint32_t d = 0; d < y->rank; ++d) {
+        y->strides[d] = x->strides[d] * (d < a->strides.count ? a->strides.data[d] : 1);
+        shift += a->start_indices.data[d] * x->strides[d];
+      }
+      if (base_numel(y->rank, y->dims) > 0) y->data = shifted(x, shift);
+      return true;
     }
-    if (base_numel(y->rank, y->dims) > 0) y->data = shifted(x, shift);
-    return true;
-  }
-  case IR_TRANSPOSE:
-    for (uint32_t d = 0; d < y->rank; ++d) y->strides[d] = x->strides[IR_ATTRS(op, transpose)->permutation.data[d]];
-    return true;
-  case IR_AS_STRIDED: return view_as_strided(IR_ATTRS(op, as_strided), x, y);
-  default: return false;
+    case IR_TRANSPOSE:
+      for (uint32_t d = 0; d < y->rank; ++d) y->strides[d] = x->strides[IR_ATTRS(op, transpose)->permutation.data[d]];
+      return true;
+    case IR_AS_STRIDED: return view_as_strided(IR_ATTRS(op, as_strided), x, y);
+    default: return false;
   }
 }

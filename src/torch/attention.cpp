@@ -6,11 +6,13 @@ namespace {
 
 // Ours, as one operation, wherever it has that meaning: batched heads of one floating dtype without dropout. Else
 // PyTorch's composition of products and softmax.
-int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
-               double dropout, bool causal, std::optional<double>, bool grouped) {
+int64_t choose(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
+               const std::optional<at::Tensor> &mask, double dropout, bool causal, std::optional<double>,
+               bool grouped) {
   bool heads = query.dim() == 4 && key.dim() == 4 && value.dim() == 4;
-  bool plain = heads && dropout == 0.0 && query.is_floating_point() && query.dtype() == key.dtype() && query.dtype() == value.dtype() &&
-               query.numel() > 0 && key.numel() > 0 && value.numel() > 0 && !(causal && mask.has_value());
+  bool plain = heads && dropout == 0.0 && query.is_floating_point() && query.dtype() == key.dtype() &&
+               query.dtype() == value.dtype() && query.numel() > 0 && key.numel() > 0 && value.numel() > 0 &&
+               !(causal && mask.has_value());
   plain = plain && query.size(0) == key.size(0) && query.size(0) == value.size(0) && key.size(1) == value.size(1) &&
           query.size(3) == key.size(3) && key.size(2) == value.size(2) &&
           (query.size(1) == key.size(1) || (grouped && query.size(1) % key.size(1) == 0));
@@ -18,7 +20,7 @@ int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
   return static_cast<int64_t>(plain ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 
-}  // namespace
+} // namespace
 
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &choose)

@@ -26,7 +26,7 @@ void check(ttpu_status status) {
 // ---- start ----
 
 static std::string soft_path;
-void set_soft_path(const std::string& path) { soft_path = path; }
+void set_soft_path(const std::string &path) { soft_path = path; }
 
 void initialize() {
   if (rt_is_initialized()) return;
@@ -44,26 +44,28 @@ static c10::DeviceIndex device_count() noexcept {
 
 void set_current_device(c10::DeviceIndex index) {
   initialize();
-  TORCH_CHECK(index >= 0 && index < device_count(), "invalid device ordinal tpu:", static_cast<int>(index), "; there are ",
-              static_cast<int>(device_count()), " devices");
+  TORCH_CHECK(index >= 0 && index < device_count(), "invalid device ordinal tpu:", static_cast<int>(index),
+              "; there are ", static_cast<int>(device_count()), " devices");
   current = index;
 }
 
 // ---- device memory ----
 
-static void free_storage(void* context) { rt_storage_free(static_cast<rt_storage*>(context)); }
+static void free_storage(void *context) { rt_storage_free(static_cast<rt_storage *>(context)); }
 
-rt_storage* storage_of(const c10::Storage& storage) { return static_cast<rt_storage*>(storage.data_ptr().get_context()); }
+rt_storage *storage_of(const c10::Storage &storage) {
+  return static_cast<rt_storage *>(storage.data_ptr().get_context());
+}
 
-rt_storage* storage_at(const void* address) {
-  rt_storage* s = rt_storage_find(address);
+rt_storage *storage_at(const void *address) {
+  rt_storage *s = rt_storage_find(address);
   TORCH_CHECK(s != nullptr, "a tpu tensor over memory that is not a tpu storage's: ", address);
   return s;
 }
 
 static c10::CachingAllocator::StatArray stat(uint64_t now, uint64_t peak, uint64_t added, uint64_t removed) {
   c10::CachingAllocator::StatArray s{};
-  auto& total = s[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  auto &total = s[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
   total.current = static_cast<int64_t>(now);
   total.peak = static_cast<int64_t>(peak);
   total.allocated = static_cast<int64_t>(added);
@@ -74,19 +76,19 @@ static c10::CachingAllocator::StatArray stat(uint64_t now, uint64_t peak, uint64
 struct TpuAllocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     initialize();
-    rt_storage* s = nullptr;
+    rt_storage *s = nullptr;
     check(rt_storage_new(static_cast<uint32_t>(current), bytes, &s));
     return {rt_storage_address(s), s, &free_storage, c10::Device(kTpu, current)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // data is not the context: no raw allocation
-  void copy_data(void*, const void*, std::size_t) const override {
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; } // data is not the context: no raw allocation
+  void copy_data(void *, const void *, std::size_t) const override {
     TORCH_CHECK(false, "a tpu storage is copied as a tensor, not by its address");
   }
   bool initialized() override { return rt_is_initialized(); }
   void emptyCache(c10::MempoolId_t = {0, 0}) override {
     for (uint32_t i = 0; i < rt_device_count(); ++i) rt_memory_trim(i);
   }
-  void recordStream(const c10::DataPtr&, c10::Stream) override {}  // all streams share one order
+  void recordStream(const c10::DataPtr &, c10::Stream) override {} // all streams share one order
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     initialize();
     rt_memory_stats m{};
@@ -96,13 +98,16 @@ struct TpuAllocator final : c10::DeviceAllocator {
     s.active_bytes = s.allocated_bytes;
     s.allocation = stat(m.active, m.active_peak, m.allocations, m.frees);
     s.active = s.allocation;
-    uint64_t reserved = static_cast<uint64_t>(std::max<int64_t>(0, m.device.bytes_in_use) + std::max<int64_t>(0, m.device.bytes_reserved));
+    uint64_t reserved = static_cast<uint64_t>(std::max<int64_t>(0, m.device.bytes_in_use) +
+                                              std::max<int64_t>(0, m.device.bytes_reserved));
     uint64_t peak = static_cast<uint64_t>(std::max<int64_t>(0, m.device.peak_bytes_in_use));
     s.reserved_bytes = stat(reserved, std::max(reserved, peak), peak, 0);
     s.num_ooms = static_cast<int64_t>(m.oom_count);
     return s;
   }
-  void resetAccumulatedStats(c10::DeviceIndex device) override { rt_memory_reset_accumulated(static_cast<uint32_t>(device)); }
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    rt_memory_reset_accumulated(static_cast<uint32_t>(device));
+  }
   void resetPeakStats(c10::DeviceIndex device) override { rt_memory_reset_peak(static_cast<uint32_t>(device)); }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     initialize();
@@ -114,15 +119,15 @@ struct TpuAllocator final : c10::DeviceAllocator {
 };
 
 static TpuAllocator tpu_allocator;
-c10::Allocator* allocator() { return &tpu_allocator; }
+c10::Allocator *allocator() { return &tpu_allocator; }
 REGISTER_ALLOCATOR(kTpu, &tpu_allocator)
 
-void resize_storage(const c10::Storage& storage, size_t bytes) {
-  rt_storage* s = storage_of(storage);
+void resize_storage(const c10::Storage &storage, size_t bytes) {
+  rt_storage *s = storage_of(storage);
   check(rt_storage_resize(s, bytes));
-  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
-  if (rt_storage_address(s) != impl->data()) {  // the same context under a new address
-    c10::DataPtr& old = impl->mutable_data_ptr();
+  c10::StorageImpl *impl = storage.unsafeGetStorageImpl();
+  if (rt_storage_address(s) != impl->data()) { // the same context under a new address
+    c10::DataPtr &old = impl->mutable_data_ptr();
     c10::Device device = old.device();
     old.release_context();
     impl->set_data_ptr_noswap(c10::DataPtr(rt_storage_address(s), s, &free_storage, device));
@@ -133,12 +138,12 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
 // ---- pinned host memory: plain memory that we remember ----
 
 static std::mutex pinned_lock;
-static std::map<const char*, size_t> pinned;
+static std::map<const char *, size_t> pinned;
 
-static void free_pinned(void* p) {
+static void free_pinned(void *p) {
   {
     std::lock_guard<std::mutex> guard(pinned_lock);
-    pinned.erase(static_cast<const char*>(p));
+    pinned.erase(static_cast<const char *>(p));
   }
   std::free(p);
 }
@@ -146,23 +151,24 @@ static void free_pinned(void* p) {
 struct PinnedAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_pinned, c10::Device(c10::kCPU)};
-    void* p = nullptr;
-    TORCH_CHECK_WITH(OutOfMemoryError, posix_memalign(&p, 64, bytes) == 0, "out of host memory: ", bytes, " pinned bytes");
+    void *p = nullptr;
+    TORCH_CHECK_WITH(OutOfMemoryError, posix_memalign(&p, 64, bytes) == 0, "out of host memory: ", bytes,
+                     " pinned bytes");
     std::lock_guard<std::mutex> guard(pinned_lock);
-    pinned[static_cast<const char*>(p)] = bytes;
+    pinned[static_cast<const char *>(p)] = bytes;
     return {p, p, &free_pinned, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+  void copy_data(void *to, const void *from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 static PinnedAllocator pinned_allocator;
 
-bool is_pinned(const void* data) {
+bool is_pinned(const void *data) {
   std::lock_guard<std::mutex> guard(pinned_lock);
-  auto after = pinned.upper_bound(static_cast<const char*>(data));
+  auto after = pinned.upper_bound(static_cast<const char *>(data));
   if (after == pinned.begin()) return false;
   --after;
-  return static_cast<const char*>(data) < after->first + after->second;
+  return static_cast<const char *>(data) < after->first + after->second;
 }
 
 // ---- guard, streams, events ----
@@ -190,7 +196,8 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(c10::Device d) const override {
     c10::DeviceIndex index = d.has_index() ? d.index() : current;
     auto found = current_streams.find(index);
-    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kTpu, index), found == current_streams.end() ? 0 : found->second);
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kTpu, index),
+                       found == current_streams.end() ? 0 : found->second);
   }
   c10::Stream getDefaultStream(c10::Device d) const override {
     return c10::Stream(c10::Stream::UNSAFE, c10::Device(kTpu, d.has_index() ? d.index() : current), 0);
@@ -204,33 +211,35 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
     current_streams[s.device_index()] = s.id();
     return old;
   }
-  void* getStreamNativeHandle(const c10::Stream s) const override { return reinterpret_cast<void*>(s.id()); }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { rt_event_free(static_cast<rt_event*>(event)); }
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
+  void *getStreamNativeHandle(const c10::Stream s) const override { return reinterpret_cast<void *>(s.id()); }
+  void destroyEvent(void *event, const c10::DeviceIndex) const noexcept override {
+    rt_event_free(static_cast<rt_event *>(event));
+  }
+  void record(void **event, const c10::Stream &stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     if (*event == nullptr) {
-      rt_event* made = nullptr;
+      rt_event *made = nullptr;
       check(rt_event_new(&made));
       *event = made;
     }
-    check(rt_event_record(static_cast<rt_event*>(*event), static_cast<uint32_t>(stream.device_index())));
+    check(rt_event_record(static_cast<rt_event *>(*event), static_cast<uint32_t>(stream.device_index())));
   }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void* event) const override { return event == nullptr || rt_event_query(static_cast<rt_event*>(event)); }
-  void synchronizeEvent(void* event) const override {
-    if (event != nullptr) check(rt_event_synchronize(static_cast<rt_event*>(event)));
+  void block(void *, const c10::Stream &) const override {}
+  bool queryEvent(void *event) const override {
+    return event == nullptr || rt_event_query(static_cast<rt_event *>(event));
   }
-  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+  void synchronizeEvent(void *event) const override {
+    if (event != nullptr) check(rt_event_synchronize(static_cast<rt_event *>(event)));
+  }
+  double elapsedTime(void *start, void *end, const c10::DeviceIndex) const override {
     TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
     double milliseconds = 0;
-    check(rt_event_elapsed(static_cast<rt_event*>(start), static_cast<rt_event*>(end), &milliseconds));
+    check(rt_event_elapsed(static_cast<rt_event *>(start), static_cast<rt_event *>(end), &milliseconds));
     return milliseconds;
   }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
-  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
-    return c10::DeviceCapability();
-  }
-  bool queryStream(const c10::Stream& stream) const override {
-    rt_event* e = nullptr;
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override { return c10::DeviceCapability(); }
+  bool queryStream(const c10::Stream &stream) const override {
+    rt_event *e = nullptr;
     check(rt_event_new(&e));
     ttpu_status status = rt_event_record(e, static_cast<uint32_t>(stream.device_index()));
     bool done = status == TTPU_OK && rt_event_query(e);
@@ -238,7 +247,9 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
     check(status);
     return done;
   }
-  void synchronizeStream(const c10::Stream& stream) const override { check(rt_synchronize(static_cast<uint32_t>(stream.device_index()))); }
+  void synchronizeStream(const c10::Stream &stream) const override {
+    check(rt_synchronize(static_cast<uint32_t>(stream.device_index())));
+  }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     check(rt_synchronize(static_cast<uint32_t>(device < 0 ? current : device)));
   }
@@ -263,10 +274,10 @@ struct TpuGenerator final : at::GeneratorImpl {
     set_current_seed(c10::detail::getNonDeterministicRandom());
     return seed_;
   }
-  void set_state(const c10::TensorImpl& state) override {
+  void set_state(const c10::TensorImpl &state) override {
     TORCH_CHECK(state.device_type() == c10::kCPU && state.dtype() == at::kByte && state.numel() == 16,
                 "RNG state must be a torch.ByteTensor of 16 elements (seed, offset) on the CPU");
-    const char* bytes = static_cast<const char*>(state.data());
+    const char *bytes = static_cast<const char *>(state.data());
     std::memcpy(&seed_, bytes, 8);
     std::memcpy(&offset_, bytes + 8, 8);
   }
@@ -276,8 +287,8 @@ struct TpuGenerator final : at::GeneratorImpl {
     std::memcpy(state.data_ptr<uint8_t>() + 8, &offset_, 8);
     return state.getIntrusivePtr();
   }
-  TpuGenerator* clone_impl() const override {
-    auto* copy = new TpuGenerator(device_.index());
+  TpuGenerator *clone_impl() const override {
+    auto *copy = new TpuGenerator(device_.index());
     copy->seed_ = seed_;
     copy->offset_ = offset_;
     return copy;
@@ -292,13 +303,16 @@ std::mutex generators_lock;
 std::map<c10::DeviceIndex, at::Generator> generators; // of each device, made at its first use
 uint64_t first_seed = c10::default_rng_seed_val;      // of those not made yet
 
-}  // namespace
+} // namespace
 
-at::Generator new_generator(c10::DeviceIndex device) { return at::make_generator<TpuGenerator>(device < 0 ? current : device); }
+at::Generator new_generator(c10::DeviceIndex device) {
+  return at::make_generator<TpuGenerator>(device < 0 ? current : device);
+}
 
-at::Generator& default_generator(c10::DeviceIndex device) {
+at::Generator &default_generator(c10::DeviceIndex device) {
   if (device < 0) device = current;
-  TORCH_CHECK(device < std::max<c10::DeviceIndex>(device_count(), 1), "invalid device ordinal tpu:", static_cast<int>(device));
+  TORCH_CHECK(device < std::max<c10::DeviceIndex>(device_count(), 1),
+              "invalid device ordinal tpu:", static_cast<int>(device));
   std::lock_guard<std::mutex> guard(generators_lock);
   auto found = generators.find(device);
   if (found == generators.end()) {
@@ -311,17 +325,18 @@ at::Generator& default_generator(c10::DeviceIndex device) {
 void seed_default_generators(uint64_t seed) {
   std::lock_guard<std::mutex> guard(generators_lock);
   first_seed = seed;
-  for (auto& [device, generator] : generators) {
+  for (auto &[device, generator] : generators) {
     std::lock_guard<std::mutex> state(generator.mutex());
     generator.set_current_seed(seed);
   }
 }
 
-rt_random draw(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t counters) {
+rt_random draw(const std::optional<at::Generator> &generator, c10::DeviceIndex device, uint64_t counters) {
   at::Generator g = generator.has_value() && generator->defined() ? *generator : default_generator(device);
-  TORCH_CHECK(g.device().type() == kTpu, "Expected a 'tpu' device type for generator but found '", g.device().type(), "'");
+  TORCH_CHECK(g.device().type() == kTpu, "Expected a 'tpu' device type for generator but found '", g.device().type(),
+              "'");
   std::lock_guard<std::mutex> guard(g.mutex());
-  auto* impl = static_cast<TpuGenerator*>(g.unsafeGetGeneratorImpl());
+  auto *impl = static_cast<TpuGenerator *>(g.unsafeGetGeneratorImpl());
   uint64_t offset = (impl->get_offset() + 3) / 4;
   impl->set_offset((offset + counters) * 4);
   return {impl->current_seed(), offset};
@@ -345,17 +360,19 @@ struct TpuHooks final : at::PrivateUse1HooksInterface {
     return old;
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return default_generator(device); }
+  const at::Generator &getDefaultGenerator(c10::DeviceIndex device) const override { return default_generator(device); }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override { return new_generator(device); }
-  at::Device getDeviceFromPtr(void*) const override { return c10::Device(kTpu, current); }
-  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
-  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
-  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override { resize_storage(storage, bytes); }
+  at::Device getDeviceFromPtr(void *) const override { return c10::Device(kTpu, current); }
+  bool isPinnedPtr(const void *data) const override { return is_pinned(data); }
+  at::Allocator *getPinnedMemoryAllocator() const override { return &pinned_allocator; }
+  void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const override {
+    resize_storage(storage, bytes);
+  }
 };
 
 struct RegisterHooks {
   RegisterHooks() { at::RegisterPrivateUse1HooksInterface(new TpuHooks()); }
 } register_hooks;
 
-}  // namespace
-}  // namespace ttpu
+} // namespace
+} // namespace ttpu

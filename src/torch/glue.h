@@ -30,66 +30,85 @@ constexpr c10::DeviceType kTpu = c10::DeviceType::PrivateUse1;
 void check(ttpu_status status);
 
 // ---- backend.cpp
-void initialize();  // loads the plugin once; raises on failure
-void set_soft_path(const std::string& path);
+void initialize(); // loads the plugin once; raises on failure
+void set_soft_path(const std::string &path);
 c10::DeviceIndex current_device();
 void set_current_device(c10::DeviceIndex index);
-c10::Allocator* allocator();
-rt_storage* storage_of(const c10::Storage& storage);
-rt_storage* storage_at(const void* address);  // for storages that PyTorch made over an address (from_blob); raises if there is none
-inline rt_storage* storage_of(const at::Tensor& t) {
-  const c10::DataPtr& data = t.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
-  return data.get_context() != nullptr ? static_cast<rt_storage*>(data.get_context()) : storage_at(data.get());
+c10::Allocator *allocator();
+rt_storage *storage_of(const c10::Storage &storage);
+rt_storage *storage_at(
+    const void *address); // for storages that PyTorch made over an address (from_blob); raises if there is none
+inline rt_storage *storage_of(const at::Tensor &t) {
+  const c10::DataPtr &data = t.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
+  return data.get_context() != nullptr ? static_cast<rt_storage *>(data.get_context()) : storage_at(data.get());
 }
 // Changes a storage's size, keeping its contents.
-void resize_storage(const c10::Storage& storage, size_t bytes);
+void resize_storage(const c10::Storage &storage, size_t bytes);
 // The seed and offset for a call that draws `counters` Philox counters, from `generator` or the device's own.
-rt_random draw(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t counters);
-at::Generator& default_generator(c10::DeviceIndex device);
-void seed_default_generators(uint64_t seed);  // every device's, without starting one
+rt_random draw(const std::optional<at::Generator> &generator, c10::DeviceIndex device, uint64_t counters);
+at::Generator &default_generator(c10::DeviceIndex device);
+void seed_default_generators(uint64_t seed); // every device's, without starting one
 at::Generator new_generator(c10::DeviceIndex device);
-bool is_pinned(const void* data);
+bool is_pinned(const void *data);
 
 // ---- tensor.cpp
 at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides);
-at::Tensor empty_like_shape(c10::DeviceIndex device, const aten_shape& shape);
+at::Tensor empty_like_shape(c10::DeviceIndex device, const aten_shape &shape);
 // Sizes and strides of an out= argument that has to change.
-void resize_tensor(const at::Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides);
+void resize_tensor(const at::Tensor &t, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 // The same values without the conjugate and the negative bit, in a new tensor if t has one.
-at::Tensor materialise(const at::Tensor& t);
+at::Tensor materialise(const at::Tensor &t);
 void register_tensor_ops();
 
 // ---- call.cpp
-ttpu_dtype dtype_of(c10::ScalarType t);  // raises for dtypes that a TPU does not know
+ttpu_dtype dtype_of(c10::ScalarType t); // raises for dtypes that a TPU does not know
 c10::ScalarType scalar_type_of(ttpu_dtype t);
 
-enum class ArgKind : uint8_t { Tensor, TensorList, Int, Bool, Dtype, Float, Scalar, IntList, FloatList, BoolList, ScalarList, Text, Generator, Other };
+enum class ArgKind : uint8_t {
+  Tensor,
+  TensorList,
+  Int,
+  Bool,
+  Dtype,
+  Float,
+  Scalar,
+  IntList,
+  FloatList,
+  BoolList,
+  ScalarList,
+  Text,
+  Generator,
+  Other
+};
 
 // A variant of a row as the dispatcher knows it.
 struct Operator {
-  Operator(const aten_row* row, const c10::OperatorHandle& handle);
+  Operator(const aten_row *row, const c10::OperatorHandle &handle);
   c10::OperatorHandle handle;
-  std::string name;  // "add_.Tensor"
+  std::string name; // "add_.Tensor"
   rt_op op;
   std::vector<ArgKind> kinds;
-  std::vector<int> return_alias;     // per return: the argument it is, or -1 for a new tensor
+  std::vector<int> return_alias; // per return: the argument it is, or -1 for a new tensor
   std::vector<bool> return_is_list;
-  std::vector<bool> return_is_int;  // as max_q of attention; the shape then is {no dtype, rank 1, the integer}
-  std::vector<uint32_t> mutated;     // arguments that are written but not returned
-  bool is_out = false;               // has out= arguments: results may resize them
+  std::vector<bool> return_is_int; // as max_q of attention; the shape then is {no dtype, rank 1, the integer}
+  std::vector<uint32_t> mutated;   // arguments that are written but not returned
+  bool is_out = false;             // has out= arguments: results may resize them
+  uint32_t inputs = 0;             // arguments before those
   bool has_text = false;
 };
 
 // Runs one call: arguments on the stack are replaced by results.
-void call(const Operator& op, torch::jit::Stack* stack);
+void call(const Operator &op, torch::jit::Stack *stack);
 
 // ---- register.cpp
 void register_operators();
-const Operator& copy_operator();  // "copy_"
+const Operator &copy_operator(); // "copy_"
 void allow_fallback(bool allow);
 bool fallback_allowed();
-std::vector<std::pair<std::string, uint64_t>> fallback_counts();
-void reset_fallback_counts();
+using NamedCounts = std::vector<std::pair<std::string, uint64_t>>; // operator, calls
+NamedCounts fallback_counts();
+NamedCounts host_counts(); // the factorisations that always run on the CPU
+void reset_counts();       // both
 std::vector<std::string> registered_names();
 
-}  // namespace ttpu
+} // namespace ttpu

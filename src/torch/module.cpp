@@ -11,6 +11,12 @@ namespace py = pybind11;
 
 namespace ttpu {
 
+static py::dict to_dict(const NamedCounts &counts) {
+  py::dict d;
+  for (const auto &[name, count] : counts) d[py::str(name)] = count;
+  return d;
+}
+
 static py::dict counters() {
   rt_counters c = rt_get_counters();
   py::dict d;
@@ -24,16 +30,15 @@ static py::dict counters() {
   d["programs_loaded"] = c.programs_loaded;
   d["host_reads"] = c.host_reads;
   d["uploads"] = c.uploads;
-  py::dict fallbacks;
-  for (const auto& [name, count] : fallback_counts()) fallbacks[py::str(name)] = count;
-  d["fallbacks"] = fallbacks;
+  d["fallbacks"] = to_dict(fallback_counts());
+  d["host"] = to_dict(host_counts());
   return d;
 }
 
 static py::dict device_properties(int index) {
   initialize();
   TORCH_CHECK(index >= 0 && index < static_cast<int>(rt_device_count()), "invalid device ordinal tpu:", index);
-  const pjrt_device_info* info = pjrt_device_get_info(pjrt_client_device(rt_client(), static_cast<uint32_t>(index)));
+  const pjrt_device_info *info = pjrt_device_get_info(pjrt_client_device(rt_client(), static_cast<uint32_t>(index)));
   py::dict d;
   d["name"] = info->kind;
   d["id"] = info->id;
@@ -72,7 +77,7 @@ static py::dict memory_stats(int index) {
 }
 
 static py::dict cpu_features() {
-  const base_cpu_features* f = base_cpu();
+  const base_cpu_features *f = base_cpu();
   py::dict d;
   d["avx2"] = f->avx2;
   d["avx512"] = f->avx512;
@@ -84,7 +89,7 @@ static py::dict cpu_features() {
   return d;
 }
 
-}  // namespace ttpu
+} // namespace ttpu
 
 PYBIND11_MODULE(_C, m) {
   using namespace ttpu;
@@ -115,7 +120,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("counters", &counters);
   m.def("reset_counters", [] {
     rt_reset_counters();
-    reset_fallback_counts();
+    reset_counts();
   });
   m.def("forbid_compile", &rt_forbid_compile, release());
   m.def("clear_caches", &rt_clear_caches, release());
@@ -127,12 +132,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory_stats", [](int index) { rt_memory_reset_peak(static_cast<uint32_t>(index)); });
   m.def("cpu_features", &cpu_features);
-  m.def("is_ready", [](const py::handle& tensor) {
-    const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  m.def("is_ready", [](const py::handle &tensor) {
+    const at::Tensor &t = THPVariable_Unpack(tensor.ptr());
     return rt_storage_is_ready(storage_of(t));
   });
   m.def("seed_default_generators", &seed_default_generators);
   m.def("default_generator", [](int index) {
-    return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(static_cast<c10::DeviceIndex>(index))));
+    return py::reinterpret_steal<py::object>(
+        THPGenerator_initDefaultGenerator(default_generator(static_cast<c10::DeviceIndex>(index))));
   });
 }

@@ -19,45 +19,52 @@ namespace ttpu {
 
 at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   size_t bytes = at::detail::computeStorageNbytes(sizes, strides, base_dtype_bytes(dtype));
-  rt_storage* s = nullptr;
+  rt_storage *s = nullptr;
   check(rt_storage_new(static_cast<uint32_t>(device), bytes, &s));
-  c10::DataPtr data(rt_storage_address(s), s, [](void* p) { rt_storage_free(static_cast<rt_storage*>(p)); }, c10::Device(kTpu, device));
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
-                                                             std::move(data), allocator(), /*resizable=*/true));
-  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                          c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
+  c10::DataPtr data(
+      rt_storage_address(s), s, [](void *p) { rt_storage_free(static_cast<rt_storage *>(p)); },
+      c10::Device(kTpu, device));
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                             static_cast<int64_t>(bytes), std::move(data), allocator(),
+                                                             /*resizable=*/true));
+  at::Tensor t =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                               c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
   if (sizes.size() != 1 || sizes[0] != 0) t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return t;
 }
 
-at::Tensor empty_like_shape(c10::DeviceIndex device, const aten_shape& shape) {
-  return make_tensor(device, static_cast<ttpu_dtype>(shape.dtype), {shape.sizes, shape.rank}, {shape.strides, shape.rank});
+at::Tensor empty_like_shape(c10::DeviceIndex device, const aten_shape &shape) {
+  return make_tensor(device, static_cast<ttpu_dtype>(shape.dtype), {shape.sizes, shape.rank},
+                     {shape.strides, shape.rank});
 }
 
 static c10::DeviceIndex index_of(std::optional<c10::Device> device) {
   return device.has_value() && device->has_index() ? device->index() : current_device();
 }
 
-static void check_options(const char* name, std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
+static void check_options(const char *name, std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK(layout.value_or(c10::kStrided) == c10::kStrided, name, ": tpu tensors are strided, got layout ", *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
 static at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<c10::ScalarType> dtype,
-                                std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+                                std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                                std::optional<bool> pin_memory) {
   initialize();
   check_options("empty_strided", layout, pin_memory);
   at::detail::check_size_nonnegative(sizes);
-  TORCH_CHECK(sizes.size() == strides.size(), "empty_strided: ", sizes.size(), " sizes but ", strides.size(), " strides");
+  TORCH_CHECK(sizes.size() == strides.size(), "empty_strided: ", sizes.size(), " sizes but ", strides.size(),
+              " strides");
   c10::DeviceIndex index = index_of(device);
-  TORCH_CHECK(index < static_cast<int>(rt_device_count()), "invalid device ordinal tpu:", static_cast<int>(index), "; there are ",
-              rt_device_count(), " devices");
+  TORCH_CHECK(index < static_cast<int>(rt_device_count()), "invalid device ordinal tpu:", static_cast<int>(index),
+              "; there are ", rt_device_count(), " devices");
   return make_tensor(index, dtype_of(dtype.value_or(c10::get_default_dtype_as_scalartype())), sizes, strides);
 }
 
-static at::Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-                                      std::optional<c10::Device> device, std::optional<bool> pin_memory,
-                                      std::optional<c10::MemoryFormat> format) {
+static at::Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
+                                      std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                                      std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
   c10::SmallVector<int64_t, 8> strides(sizes.size(), 0);
   c10::MemoryFormat f = format.value_or(c10::MemoryFormat::Contiguous);
   if (f == c10::MemoryFormat::ChannelsLast) {
@@ -77,19 +84,21 @@ static at::Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<c10:
 
 // ---- storage and sizes ----
 
-static void grow_storage(c10::TensorImpl* t, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  size_t bytes = at::detail::computeStorageNbytes(sizes, strides, t->dtype().itemsize(), static_cast<size_t>(t->storage_offset()));
+static void grow_storage(c10::TensorImpl *t, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  size_t bytes =
+      at::detail::computeStorageNbytes(sizes, strides, t->dtype().itemsize(), static_cast<size_t>(t->storage_offset()));
   if (t->numel() > 0 || bytes > t->storage().nbytes())
     if (bytes > t->storage().nbytes()) resize_storage(t->storage(), bytes);
 }
 
-void resize_tensor(const at::Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+void resize_tensor(const at::Tensor &t, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  c10::TensorImpl *impl = t.unsafeGetTensorImpl();
   grow_storage(impl, sizes, strides);
   impl->set_sizes_and_strides(sizes, strides);
 }
 
-static const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+static const at::Tensor &resize_(const at::Tensor &self, c10::IntArrayRef size,
+                                 std::optional<c10::MemoryFormat> format) {
   at::detail::check_size_nonnegative(size);
   if (self.sizes() != size) {
     c10::SmallVector<int64_t, 8> strides(size.size(), 0);
@@ -103,14 +112,15 @@ static const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, 
   return self;
 }
 
-static at::Tensor& set_storage_offset(at::Tensor& self, c10::Storage source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
+static at::Tensor &set_storage_offset(at::Tensor &self, c10::Storage source, int64_t offset, c10::IntArrayRef size,
+                                      c10::IntArrayRef stride) {
   c10::SmallVector<int64_t, 8> row_major(size.size(), 0);
   if (stride.data() == nullptr) {
     base_row_major(static_cast<uint32_t>(size.size()), size.data(), row_major.data());
     stride = row_major;
   }
   at::native::checkSetStorage(self, source, offset, size, stride, /*check_offset_in_bounds=*/false);
-  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  c10::TensorImpl *impl = self.unsafeGetTensorImpl();
   impl->set_storage_offset(offset);
   impl->set_sizes_and_strides(size, stride);
   size_t bytes = at::detail::computeStorageNbytes(size, stride, impl->dtype().itemsize(), static_cast<size_t>(offset));
@@ -118,30 +128,32 @@ static at::Tensor& set_storage_offset(at::Tensor& self, c10::Storage source, int
   return self;
 }
 
-static at::Tensor& set_storage(at::Tensor& self, c10::Storage source) {
+static at::Tensor &set_storage(at::Tensor &self, c10::Storage source) {
   int64_t size = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
   return set_storage_offset(self, std::move(source), 0, {size}, c10::IntArrayRef{});
 }
 
-static at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+static at::Tensor &set_tensor(at::Tensor &self, const at::Tensor &source) {
   if (self.unsafeGetTensorImpl() == source.unsafeGetTensorImpl()) return self;
   return set_storage_offset(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
-static at::Tensor& set_nothing(at::Tensor& self) {
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator(), true));
+static at::Tensor &set_nothing(at::Tensor &self) {
+  c10::Storage storage(
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator(), true));
   return set_storage_offset(self, std::move(storage), 0, {0}, c10::IntArrayRef{});
 }
 
-static bool is_set_to(const at::Tensor& self, const at::Tensor& source) {
+static bool is_set_to(const at::Tensor &self, const at::Tensor &source) {
   return self.storage().unsafeGetStorageImpl() == source.storage().unsafeGetStorageImpl() &&
-         self.storage_offset() == source.storage_offset() && self.sizes() == source.sizes() && self.strides() == source.strides();
+         self.storage_offset() == source.storage_offset() && self.sizes() == source.sizes() &&
+         self.strides() == source.strides();
 }
 
 // ---- copies ----
 
 // The storage's elements in memory order, when t is exactly its storage: then order[i] is the i-th dim in memory.
-static bool covers_storage(const at::Tensor& t, std::vector<int64_t>& order) {
+static bool covers_storage(const at::Tensor &t, std::vector<int64_t> &order) {
   if (!t.is_non_overlapping_and_dense() || t.storage_offset() != 0 ||
       static_cast<size_t>(t.numel()) * t.element_size() != t.storage().nbytes())
     return false;
@@ -158,7 +170,7 @@ static at::Tensor without_bits(at::Tensor t) {
   return t;
 }
 
-static void record_copy(const at::Tensor& self, const at::Tensor& src) {
+static void record_copy(const at::Tensor &self, const at::Tensor &src) {
   at::Tensor to = self, from = without_bits(src);
   if (to.is_conj()) {
     from = at::_conj_physical(from);
@@ -172,18 +184,18 @@ static void record_copy(const at::Tensor& self, const at::Tensor& src) {
   call(copy_operator(), &stack);
 }
 
-static void upload(const at::Tensor& self, const at::Tensor& src) {
+static void upload(const at::Tensor &self, const at::Tensor &src) {
   std::vector<int64_t> order;
   bool direct = self.sizes() == src.sizes() && covers_storage(self, order);
   at::Tensor target = direct ? self : at::empty(src.sizes(), self.options());
   if (!direct) covers_storage(target, order);
   at::Tensor host = src.to(self.scalar_type()).resolve_conj().resolve_neg().permute(order).contiguous();
-  check(rt_storage_upload(storage_of(target), dtype_of(self.scalar_type()), static_cast<uint32_t>(host.dim()), host.sizes().data(),
-                          host.const_data_ptr(), nullptr, nullptr));
+  check(rt_storage_upload(storage_of(target), dtype_of(self.scalar_type()), static_cast<uint32_t>(host.dim()),
+                          host.sizes().data(), host.const_data_ptr(), nullptr, nullptr));
   if (!direct) record_copy(self, target);
 }
 
-static void download(const at::Tensor& self, const at::Tensor& src) {
+static void download(const at::Tensor &self, const at::Tensor &src) {
   at::Tensor from = without_bits(src);
   std::vector<int64_t> order;
   if (!covers_storage(from, order)) {
@@ -194,7 +206,8 @@ static void download(const at::Tensor& self, const at::Tensor& src) {
   }
   at::Tensor in_order = self.permute(order);
   size_t bytes = from.storage().nbytes();
-  if (self.sizes() == src.sizes() && self.scalar_type() == src.scalar_type() && in_order.is_contiguous() && !self.is_conj() && !self.is_neg()) {
+  if (self.sizes() == src.sizes() && self.scalar_type() == src.scalar_type() && in_order.is_contiguous() &&
+      !self.is_conj() && !self.is_neg()) {
     check(rt_storage_read(storage_of(from), in_order.mutable_data_ptr(), bytes));
     return;
   }
@@ -205,7 +218,7 @@ static void download(const at::Tensor& self, const at::Tensor& src) {
   self.copy_(host.permute(back));
 }
 
-static void copy_between(const at::Tensor& self, const at::Tensor& src) {  // two tpu devices
+static void copy_between(const at::Tensor &self, const at::Tensor &src) { // two tpu devices
   at::Tensor from = at::empty(src.sizes(), src.options());
   record_copy(from, src);
   at::Tensor moved = at::empty(src.sizes(), src.options().device(self.device()));
@@ -214,23 +227,25 @@ static void copy_between(const at::Tensor& self, const at::Tensor& src) {  // tw
 }
 
 // The same values without the conjugate and the negative bit.
-at::Tensor materialise(const at::Tensor& t) {
+at::Tensor materialise(const at::Tensor &t) {
   if (t.is_neg()) return materialise(at::neg(at::_neg_view(t)));
   if (t.is_conj()) return at::conj_physical(t.conj());
   return t;
 }
 
-static at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool) {
+static at::Tensor &copy_(at::Tensor &self, const at::Tensor &src, bool) {
   TORCH_CHECK(self.defined() && src.defined(), "copy_(): undefined tensor");
   if (self.is_same(src)) return self;
-  if (self.device().type() == kTpu && (self.is_conj() || self.is_neg())) {  // write the conjugate or negative of src instead
+  if (self.device().type() == kTpu &&
+      (self.is_conj() || self.is_neg())) { // write the conjugate or negative of src instead
     at::Tensor target = self.is_conj() ? self.conj() : at::_neg_view(self);
     copy_(target, self.is_conj() ? src.conj() : at::_neg_view(src), false);
     return self;
   }
   if (src.device().type() == kTpu && (src.is_conj() || src.is_neg())) return copy_(self, materialise(src), false);
-  TORCH_CHECK(at::is_expandable_to(src.sizes(), self.sizes()), "The size of tensor a (", self.sizes(), ") must match the size of tensor b (",
-              src.sizes(), "): output with shape ", self.sizes(), " doesn't match the broadcast shape");
+  TORCH_CHECK(at::is_expandable_to(src.sizes(), self.sizes()), "The size of tensor a (", self.sizes(),
+              ") must match the size of tensor b (", src.sizes(), "): output with shape ", self.sizes(),
+              " doesn't match the broadcast shape");
   if (self.numel() == 0) return self;
   if (self.device().type() != kTpu) {
     at::Tensor expanded = src.sizes() == self.sizes() ? src : src.expand(self.sizes());
@@ -246,36 +261,63 @@ static at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool) {
   return self;
 }
 
-static at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+static at::Tensor copy_from(const at::Tensor &self, const at::Tensor &dst, bool non_blocking) {
   at::Tensor to = dst;
   copy_(to, self, non_blocking);
   return dst;
 }
 
-static at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+static at::Tensor copy_from_and_resize(const at::Tensor &self, const at::Tensor &dst) {
   at::Tensor to = dst;
   to.resize_(self.sizes());
   copy_(to, self, false);
   return dst;
 }
 
-static c10::Scalar local_scalar_dense(const at::Tensor& self) {
+static c10::Scalar local_scalar_dense(const at::Tensor &self) {
   at::Tensor host = at::empty({}, self.options().device(at::kCPU));
   download(host, self.reshape({}));
   return host.item();
 }
 
-static bool equal(const at::Tensor& self, const at::Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
-              self.device(), " and ", other.device(), "!");
+static bool equal(const at::Tensor &self, const at::Tensor &other) {
+  TORCH_CHECK(self.device() == other.device(),
+              "Expected all tensors to be on the same device, but found at least two devices, ", self.device(), " and ",
+              other.device(), "!");
   if (self.sizes() != other.sizes()) return false;
   return at::eq(self, other).all().item().toBool();
 }
 
 // May one become the other's data (`parameter.data = moved`)? As between CPU and CUDA; it keeps tied weights tied in Module.to.
-static bool has_compatible_type(const at::Tensor& self, const at::Tensor& from) {
-  auto plain = [](const at::Tensor& t) { return t.layout() == c10::kStrided && (t.is_cpu() || t.device().type() == kTpu); };
+static bool has_compatible_type(const at::Tensor &self, const at::Tensor &from) {
+  auto plain = [](const at::Tensor &t) {
+    return t.layout() == c10::kStrided && (t.is_cpu() || t.device().type() == kTpu);
+  };
   return plain(self) && plain(from);
+}
+
+// Zeros that take no memory on other devices; here zeros are a constant of the program that reads them.
+static at::Tensor efficient_zeros(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
+                                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                                  std::optional<bool> pin_memory) {
+  return at::zeros(sizes, at::TensorOptions().dtype(dtype).layout(layout).device(device).pinned_memory(pin_memory));
+}
+
+// The result is as long as the largest value says, which is read.
+static at::Tensor bincount(const at::Tensor &self, const std::optional<at::Tensor> &weights, int64_t minimum) {
+  bool weighted = weights.has_value() && weights->defined();
+  TORCH_CHECK(minimum >= 0, "minlength should be >= 0");
+  TORCH_CHECK(self.dim() == 1 && (self.numel() == 0 || at::isIntegralType(self.scalar_type(), /*includeBool=*/false)),
+              "bincount only supports 1-d non-negative integral inputs.");
+  TORCH_CHECK(!weighted || weights->sizes() == self.sizes(), "weights should be 1-d and have the same length as input");
+  at::TensorOptions options = self.options().dtype(!weighted                              ? at::kLong
+                                                   : weights->scalar_type() == at::kFloat ? at::kFloat
+                                                                                          : at::kDouble);
+  if (self.numel() == 0) return at::zeros({minimum}, self.options().dtype(at::kLong));
+  at::Tensor bins = self.to(at::kLong), ends = at::stack({bins.min(), bins.max()}).cpu();
+  TORCH_CHECK(ends[0].item<int64_t>() >= 0, "bincount only supports 1-d non-negative integral inputs.");
+  at::Tensor counts = at::zeros({std::max(minimum, ends[1].item<int64_t>() + 1)}, options);
+  return counts.index_add(0, bins, weighted ? weights->to(options.dtype()) : at::ones_like(bins));
 }
 
 // ---- registration ----
@@ -301,8 +343,10 @@ void register_tensor_ops() {
   library.impl("_copy_from_and_resize", copy_from_and_resize);
   library.impl("_local_scalar_dense", local_scalar_dense);
   library.impl("equal", equal);
+  library.impl("_efficientzerotensor", efficient_zeros);
+  library.impl("bincount", bincount);
   library.impl("_has_compatible_shallow_copy_type", has_compatible_type);
-  library.impl("record_stream", [](at::Tensor&, c10::Stream) {});
+  library.impl("record_stream", [](at::Tensor &, c10::Stream) {});
 }
 
-}  // namespace ttpu
+} // namespace ttpu

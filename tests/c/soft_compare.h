@@ -17,8 +17,12 @@ __attribute__((unused)) static uint64_t random_bits(void) {
   random_state ^= random_state << 17;
   return random_state * 0x2545F4914F6CDD1Dull >> 8;
 }
-__attribute__((unused)) static int64_t random_below(int64_t n) { return n > 0 ? (int64_t)(random_bits() % (uint64_t)n) : 0; }
-__attribute__((unused)) static int64_t random_from(int64_t low, int64_t high) { return low + random_below(high - low + 1); }
+__attribute__((unused)) static int64_t random_below(int64_t n) {
+  return n > 0 ? (int64_t)(random_bits() % (uint64_t)n) : 0;
+}
+__attribute__((unused)) static int64_t random_from(int64_t low, int64_t high) {
+  return low + random_below(high - low + 1);
+}
 
 /* ---- views with random layouts --------------------------------------------------------------------- */
 
@@ -67,15 +71,15 @@ __attribute__((unused)) static base_scalar random_scalar(ttpu_dtype t, bool spec
   static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
   base_scalar x = {0};
   switch (base_dtypes[t].cls) {
-  case DTYPE_BOOL: x.i = random_below(2); return x;
-  case DTYPE_UNSIGNED: x.i = random_below(10); return x;
-  case DTYPE_SIGNED: x.i = random_from(-10, 10); return x;
-  default:
-    for (int k = 0; k < 2; ++k) x.d[k] = (double)random_from(-64, 64) / 16;
-    if (special && random_below(4) == 0) x.d[0] = specials[random_below(5)];
-    if (t == TTPU_F8E4M3FN && isinf(x.d[0])) x.d[0] = 1; /* has none */
-    if (!base_dtype_is_complex(t)) x.d[1] = 0;
-    return x;
+    case DTYPE_BOOL: x.i = random_below(2); return x;
+    case DTYPE_UNSIGNED: x.i = random_below(10); return x;
+    case DTYPE_SIGNED: x.i = random_from(-10, 10); return x;
+    default:
+      for (int k = 0; k < 2; ++k) x.d[k] = (double)random_from(-64, 64) / 16;
+      if (special && random_below(4) == 0) x.d[0] = specials[random_below(5)];
+      if (t == TTPU_F8E4M3FN && isinf(x.d[0])) x.d[0] = 1; /* has none */
+      if (!base_dtype_is_complex(t)) x.d[1] = 0;
+      return x;
   }
 }
 
@@ -152,7 +156,8 @@ __attribute__((unused)) static void views_of(const test_view *from, uint32_t cou
   for (uint32_t i = 0; i < count; ++i) to[i] = from[i].v;
 }
 
-__attribute__((unused)) static void check_views(const soft_view *a, const soft_view *b, double tolerance, const char *what) {
+__attribute__((unused)) static void check_views(const soft_view *a, const soft_view *b, double tolerance,
+                                                const char *what) {
   int64_t n = base_numel(a->rank, a->dims);
   size_t bytes = base_dtype_bytes(a->dtype);
   bool real = base_dtype_is_float(a->dtype) || base_dtype_is_complex(a->dtype);
@@ -166,9 +171,9 @@ __attribute__((unused)) static void check_views(const soft_view *a, const soft_v
       near = tolerance < 0 ? memcmp(&x.d[k], &y.d[k], sizeof x.d[k]) == 0 || (isnan(x.d[k]) && isnan(y.d[k]))
                            : check_near(x.d[k], y.d[k], tolerance * (1 + fabs(x.d[k])));
     if (near) continue;
-    check_fail(__FILE__, __LINE__, "%s, %s, element %lld of %lld: %.9g %.9g is not %.9g %.9g (%lld, %lld)", what, base_dtypes[a->dtype].name,
-               (long long)i, (long long)n, real ? x.d[0] : 0, real ? x.d[1] : 0, real ? y.d[0] : 0, real ? y.d[1] : 0,
-               (long long)x.i, (long long)y.i);
+    check_fail(__FILE__, __LINE__, "%s, %s, element %lld of %lld: %.9g %.9g is not %.9g %.9g (%lld, %lld)", what,
+               base_dtypes[a->dtype].name, (long long)i, (long long)n, real ? x.d[0] : 0, real ? x.d[1] : 0,
+               real ? y.d[0] : 0, real ? y.d[1] : 0, (long long)x.i, (long long)y.i);
     return;
   }
 }

@@ -21,8 +21,16 @@ static void check_product(uint64_t *seed, int64_t m, int64_t n, int64_t k) {
   for (int64_t i = 0; i < m * k; ++i) a[i] = base_bf16_from_f32((float)pick(seed, -4, 4));
   for (int64_t i = 0; i < n * k; ++i) b[i] = base_bf16_from_f32((float)pick(seed, -4, 4));
   for (int64_t i = 0; i < m * n; ++i) c[i] = 7;
-  gemm_job job = {.kernel = &gemm_bf16_amx_emulated, .m = m, .n = n, .k = k, .batch = 1, .out = TTPU_F32, .c = c, .c_row = n,
-                  .c_col = 1, .beta = accumulate,
+  gemm_job job = {.kernel = &gemm_bf16_amx_emulated,
+                  .m = m,
+                  .n = n,
+                  .k = k,
+                  .batch = 1,
+                  .out = TTPU_F32,
+                  .c = c,
+                  .c_row = n,
+                  .c_col = 1,
+                  .beta = accumulate,
                   .a = {.dtype = TTPU_BF16, .data = a, .line = a_transposed ? 1 : k, .k = a_transposed ? m : 1},
                   .b = {.dtype = TTPU_BF16, .data = b, .line = b_transposed ? k : 1, .k = b_transposed ? 1 : n}};
   CHECK_OK(gemm_job_run(&job, NULL));
@@ -30,7 +38,8 @@ static void check_product(uint64_t *seed, int64_t m, int64_t n, int64_t k) {
     for (int64_t j = 0; j < n; ++j) {
       float sum = accumulate ? 7 : 0;
       for (int64_t p = 0; p < k; ++p)
-        sum += base_f32_from_bf16(a[i * job.a.line + p * job.a.k]) * base_f32_from_bf16(b[j * job.b.line + p * job.b.k]);
+        sum +=
+            base_f32_from_bf16(a[i * job.a.line + p * job.a.k]) * base_f32_from_bf16(b[j * job.b.line + p * job.b.k]);
       if (c[i * n + j] != sum) {
         check_fail(__FILE__, __LINE__, "%dx%dx%d: [%d,%d] is %g, not %g", (int)m, (int)n, (int)k, (int)i, (int)j,
                    (double)c[i * n + j], (double)sum);

@@ -42,9 +42,11 @@ static tensor tensor_new(uint64_t *seed, ttpu_dtype dtype, const int64_t *dims, 
   return t;
 }
 
-static double load(ttpu_dtype dtype, const void *p, const int64_t *strides, int64_t a, int64_t b, int64_t c, int64_t d) {
-  base_scalar v = base_scalar_load(dtype, (const char *)p + (a * strides[0] + b * strides[1] + c * strides[2] + d * strides[3]) *
-                                                                (int64_t)base_dtype_bytes(dtype));
+static double load(ttpu_dtype dtype, const void *p, const int64_t *strides, int64_t a, int64_t b, int64_t c,
+                   int64_t d) {
+  base_scalar v =
+      base_scalar_load(dtype, (const char *)p + (a * strides[0] + b * strides[1] + c * strides[2] + d * strides[3]) *
+                                                    (int64_t)base_dtype_bytes(dtype));
   return dtype == TTPU_BOOL ? (v.i ? 0 : -INFINITY) : v.d[0];
 }
 
@@ -66,7 +68,9 @@ static bool same(const kern_attention *a, double tolerance) {
         for (int64_t j = 0; j < keys; ++j) sum += score[j] = max == -INFINITY ? 0 : exp(score[j] - max);
         double lse = sum == 0 ? -INFINITY : max + log(sum);
         if (a->logsumexp) {
-          double got = (double)a->logsumexp[b * a->logsumexp_strides[0] + h * a->logsumexp_strides[1] + i * a->logsumexp_strides[2]];
+          double got =
+              (double)
+                  a->logsumexp[b * a->logsumexp_strides[0] + h * a->logsumexp_strides[1] + i * a->logsumexp_strides[2]];
           ok &= CHECK_NEAR(got, lse, 1e-5 * (1 + fabs(lse)));
         }
         for (int64_t e = 0; e < a->e && ok; ++e) {
@@ -75,22 +79,33 @@ static bool same(const kern_attention *a, double tolerance) {
           if (sum > 0) want /= sum;
           double got = load(a->dtype, a->out, a->out_strides, b, h, i, e);
           if (!check_near(got, want, tolerance))
-            ok = check_fail(__FILE__, __LINE__, "%s B%d H%d G%d M%d N%d D%d E%d causal %d bias %d: [%d,%d,%d,%d] is %g, not %g",
-                            base_dtypes[a->dtype].name, (int)a->batch, (int)a->heads, (int)a->kv_heads, (int)a->m, (int)a->n,
-                            (int)a->d, (int)a->e, a->causal, a->bias ? (int)a->bias_dtype : 0, (int)b, (int)h, (int)i, (int)e,
-                            got, want);
+            ok = check_fail(__FILE__, __LINE__,
+                            "%s B%d H%d G%d M%d N%d D%d E%d causal %d bias %d: [%d,%d,%d,%d] is %g, not %g",
+                            base_dtypes[a->dtype].name, (int)a->batch, (int)a->heads, (int)a->kv_heads, (int)a->m,
+                            (int)a->n, (int)a->d, (int)a->e, a->causal, a->bias ? (int)a->bias_dtype : 0, (int)b,
+                            (int)h, (int)i, (int)e, got, want);
         }
       }
   free(score);
   return ok;
 }
 
-typedef struct shape { int64_t batch, kv_heads, group, m, n, d, e; } shape;
+typedef struct shape {
+  int64_t batch, kv_heads, group, m, n, d, e;
+} shape;
 
 static bool run_case(uint64_t *seed, ttpu_dtype dtype, shape s) {
   const int64_t heads = s.kv_heads * s.group;
-  kern_attention a = {.dtype = dtype, .batch = s.batch, .heads = heads, .kv_heads = s.kv_heads, .m = s.m, .n = s.n, .d = s.d,
-                      .e = s.e, .scale = pick(seed, 0, 1) ? 1 / sqrt((double)s.d + 1) : 0.7, .causal = pick(seed, 0, 1)};
+  kern_attention a = {.dtype = dtype,
+                      .batch = s.batch,
+                      .heads = heads,
+                      .kv_heads = s.kv_heads,
+                      .m = s.m,
+                      .n = s.n,
+                      .d = s.d,
+                      .e = s.e,
+                      .scale = pick(seed, 0, 1) ? 1 / sqrt((double)s.d + 1) : 0.7,
+                      .causal = pick(seed, 0, 1)};
   tensor q = tensor_new(seed, dtype, (int64_t[]){s.batch, heads, s.m, s.d}, 4);
   tensor k = tensor_new(seed, dtype, (int64_t[]){s.batch, s.kv_heads, s.n, s.d}, 4);
   tensor v = tensor_new(seed, dtype, (int64_t[]){s.batch, s.kv_heads, s.n, s.e}, 2);
@@ -134,8 +149,8 @@ static const ttpu_dtype dtypes[] = {TTPU_F32, TTPU_BF16, TTPU_F16, TTPU_F64};
 TEST(small_and_odd) {
   uint64_t seed = 1;
   for (int i = 0; i < 300; ++i) {
-    shape s = {pick(&seed, 1, 2), pick(&seed, 1, 3), pick(&seed, 1, 3), pick(&seed, 1, 40), pick(&seed, 0, 70),
-               pick(&seed, 1, 70), pick(&seed, 1, 70)};
+    shape s = {pick(&seed, 1, 2),  pick(&seed, 1, 3),  pick(&seed, 1, 3), pick(&seed, 1, 40),
+               pick(&seed, 0, 70), pick(&seed, 1, 70), pick(&seed, 1, 70)};
     run_case(&seed, dtypes[i % 4], s);
   }
 }
@@ -143,7 +158,12 @@ TEST(small_and_odd) {
 TEST(several_blocks) {
   uint64_t seed = 2;
   for (int i = 0; i < 12; ++i) {
-    shape s = {1, pick(&seed, 1, 2), pick(&seed, 1, 2), pick(&seed, 80, 200), pick(&seed, 200, 700), pick(&seed, 16, 80),
+    shape s = {1,
+               pick(&seed, 1, 2),
+               pick(&seed, 1, 2),
+               pick(&seed, 80, 200),
+               pick(&seed, 200, 700),
+               pick(&seed, 16, 80),
                pick(&seed, 16, 80)};
     run_case(&seed, dtypes[i % 4], s);
   }
@@ -166,10 +186,28 @@ TEST(nothing_to_attend_to) {
     for (int i = 0; i < 80; ++i) q[i] = 1, out[i] = NAN;
     for (int i = 0; i < 12; ++i) k[i] = 1, v[i] = (float)(i / 4);
     for (int i = 0; i < 60; ++i) mask[i] = i / 3 != 1;
-    kern_attention a = {.dtype = TTPU_F32, .batch = 1, .heads = 1, .kv_heads = 1, .m = m, .n = 3, .d = 4, .e = 4, .q = q,
-                        .k = k, .v = v, .out = out, .scale = 1, .bias = mask, .bias_dtype = TTPU_BOOL, .logsumexp = lse,
-                        .q_strides = {0, 0, 4, 1}, .k_strides = {0, 0, 4, 1}, .v_strides = {0, 0, 4, 1},
-                        .out_strides = {0, 0, 4, 1}, .bias_strides = {0, 0, 3, 1}, .logsumexp_strides = {0, 0, 1}};
+    kern_attention a = {.dtype = TTPU_F32,
+                        .batch = 1,
+                        .heads = 1,
+                        .kv_heads = 1,
+                        .m = m,
+                        .n = 3,
+                        .d = 4,
+                        .e = 4,
+                        .q = q,
+                        .k = k,
+                        .v = v,
+                        .out = out,
+                        .scale = 1,
+                        .bias = mask,
+                        .bias_dtype = TTPU_BOOL,
+                        .logsumexp = lse,
+                        .q_strides = {0, 0, 4, 1},
+                        .k_strides = {0, 0, 4, 1},
+                        .v_strides = {0, 0, 4, 1},
+                        .out_strides = {0, 0, 4, 1},
+                        .bias_strides = {0, 0, 3, 1},
+                        .logsumexp_strides = {0, 0, 1}};
     if (m > 2) q[4 * 2 + 1] = NAN;
     CHECK_OK(kern_attention_run(&a));
     for (int e = 0; e < 4; ++e) {
@@ -195,8 +233,19 @@ TEST(threads_do_not_change_bits) {
     for (int run = 0; run < 2; ++run) {
       base_pool_resize(run ? 5 : 1);
       out[run] = malloc((size_t)qn * 4);
-      kern_attention a = {.dtype = TTPU_F32, .batch = s.batch, .heads = heads, .kv_heads = s.kv_heads, .m = s.m, .n = s.n,
-                          .d = 64, .e = 64, .q = q, .k = k, .v = v, .out = out[run], .scale = 0.125,
+      kern_attention a = {.dtype = TTPU_F32,
+                          .batch = s.batch,
+                          .heads = heads,
+                          .kv_heads = s.kv_heads,
+                          .m = s.m,
+                          .n = s.n,
+                          .d = 64,
+                          .e = 64,
+                          .q = q,
+                          .k = k,
+                          .v = v,
+                          .out = out[run],
+                          .scale = 0.125,
                           .q_strides = {heads * s.m * 64, s.m * 64, 64, 1},
                           .k_strides = {s.kv_heads * s.n * 64, s.n * 64, 64, 1},
                           .v_strides = {s.kv_heads * s.n * 64, s.n * 64, 64, 1},

@@ -17,7 +17,9 @@ static program program_begin(void) {
   p.b = ir_builder_on(p.f);
   return p;
 }
-static ir_value param(program *p, ttpu_dtype t, uint32_t rank, const int64_t *dims) { return ir_param(&p->b, ir_tensor(&p->b, t, rank, dims)); }
+static ir_value param(program *p, ttpu_dtype t, uint32_t rank, const int64_t *dims) {
+  return ir_param(&p->b, ir_tensor(&p->b, t, rank, dims));
+}
 static ir_value param2(program *p, int64_t n, int64_t m) { return param(p, TTPU_F32, 2, (int64_t[]){n, m}); }
 
 static bool program_compile(program *p, bool donate, uint32_t count, const ir_value *results) {
@@ -116,8 +118,10 @@ static ir_value layer_norm(program *p, ir_value x, ir_value w, ir_value c) {
   int64_t n = t.dims[1], one = 1;
   ir_value sum = last(p, IR_ADD, x), mean = ir_divide(&p->b, sum, ir_like_f64(&p->b, sum, (double)n));
   ir_value d = ir_subtract(&p->b, x, spread(p, mean, x)), v = last(p, IR_ADD, ir_multiply(&p->b, d, d));
-  ir_value r = ir_rsqrt(&p->b, ir_add(&p->b, ir_divide(&p->b, v, ir_like_f64(&p->b, v, (double)n)), ir_like_f64(&p->b, v, 1e-5)));
-  ir_value y = ir_multiply(&p->b, ir_multiply(&p->b, d, spread(p, r, x)), ir_broadcast_in_dim(&p->b, w, 2, t.dims, &one));
+  ir_value r = ir_rsqrt(
+      &p->b, ir_add(&p->b, ir_divide(&p->b, v, ir_like_f64(&p->b, v, (double)n)), ir_like_f64(&p->b, v, 1e-5)));
+  ir_value y =
+      ir_multiply(&p->b, ir_multiply(&p->b, d, spread(p, r, x)), ir_broadcast_in_dim(&p->b, w, 2, t.dims, &one));
   return ir_add(&p->b, y, ir_broadcast_in_dim(&p->b, c, 2, t.dims, &one));
 }
 TEST(layer_norm_is_one_step_in_every_dtype) {
@@ -126,7 +130,8 @@ TEST(layer_norm_is_one_step_in_every_dtype) {
   for (int k = 0; k < 4; ++k) {
     program p = program_begin();
     int64_t dims[2] = {37, 96}, n = 96;
-    ir_value x = param(&p, types[k], 2, dims), y = layer_norm(&p, x, param(&p, types[k], 1, &n), param(&p, types[k], 1, &n));
+    ir_value x = param(&p, types[k], 2, dims),
+             y = layer_norm(&p, x, param(&p, types[k], 1, &n), param(&p, types[k], 1, &n));
     if (!program_compile(&p, false, 1, &y)) return;
     CHECK_EQ(soft_executable_get_stats(p.e).steps, 1);
     program_check(&p, tolerance[k]);
@@ -208,7 +213,8 @@ TEST(updates_of_donated_memory_are_in_place) {
 
 TEST(a_result_that_is_a_parameter_shares_its_block) {
   program p = program_begin();
-  ir_value x = param2(&p, 4, 4), r[3] = {x, ir_transpose(&p.b, x, (int64_t[]){1, 0}), ir_reshape(&p.b, x, 1, (int64_t[]){16})};
+  ir_value x = param2(&p, 4, 4),
+           r[3] = {x, ir_transpose(&p.b, x, (int64_t[]){1, 0}), ir_reshape(&p.b, x, 1, (int64_t[]){16})};
   if (!program_compile(&p, false, 3, r)) return;
   soft_block *in = block_of(&p, 0, 1), *out[3];
   CHECK_OK(soft_execute(p.e, hbm, &in, NULL, out));
@@ -250,11 +256,17 @@ TEST(products_of_every_view) {
   int64_t bht[4] = {0, 2, 1, 3};
   ir_value q = ir_transpose(&p.b, x, bht), k = ir_transpose(&p.b, y, bht);
   int64_t batch[2] = {0, 1}, last_dim = 3, both[2] = {1, 3};
-  ir_dot_general_attrs scores = {.lhs_batching_dimensions = {batch, 2}, .rhs_batching_dimensions = {batch, 2},
-                                 .lhs_contracting_dimensions = {&last_dim, 1}, .rhs_contracting_dimensions = {&last_dim, 1}, .precision = IR_PRECISION_HIGHEST};
+  ir_dot_general_attrs scores = {.lhs_batching_dimensions = {batch, 2},
+                                 .rhs_batching_dimensions = {batch, 2},
+                                 .lhs_contracting_dimensions = {&last_dim, 1},
+                                 .rhs_contracting_dimensions = {&last_dim, 1},
+                                 .precision = IR_PRECISION_HIGHEST};
   int64_t zero = 0;
-  ir_dot_general_attrs two = {.lhs_batching_dimensions = {&zero, 1}, .rhs_batching_dimensions = {&zero, 1},
-                              .lhs_contracting_dimensions = {both, 2}, .rhs_contracting_dimensions = {both, 2}, .precision = IR_PRECISION_HIGHEST};
+  ir_dot_general_attrs two = {.lhs_batching_dimensions = {&zero, 1},
+                              .rhs_batching_dimensions = {&zero, 1},
+                              .lhs_contracting_dimensions = {both, 2},
+                              .rhs_contracting_dimensions = {both, 2},
+                              .precision = IR_PRECISION_HIGHEST};
   ir_value r[2] = {ir_dot_general(&p.b, q, k, &scores, TTPU_F32), ir_dot_general(&p.b, x, y, &two, TTPU_F32)};
   if (!program_compile(&p, false, 2, r)) return;
   program_check(&p, 1e-5);

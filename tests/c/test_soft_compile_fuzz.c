@@ -35,8 +35,9 @@ static ir_value pick_like(fuzz *z, ir_value x) {
   return found;
 }
 
-static const ttpu_dtype all_dtypes[] = {TTPU_F32, TTPU_F32, TTPU_F32, TTPU_BF16, TTPU_F16, TTPU_F64, TTPU_I32, TTPU_I64, TTPU_BOOL, TTPU_U8,
-                                        TTPU_I8, TTPU_I16, TTPU_U16, TTPU_U32, TTPU_U64, TTPU_C64, TTPU_C128, TTPU_F8E5M2, TTPU_F8E4M3FN};
+static const ttpu_dtype all_dtypes[] = {TTPU_F32, TTPU_F32,  TTPU_F32,  TTPU_BF16,   TTPU_F16,     TTPU_F64, TTPU_I32,
+                                        TTPU_I64, TTPU_BOOL, TTPU_U8,   TTPU_I8,     TTPU_I16,     TTPU_U16, TTPU_U32,
+                                        TTPU_U64, TTPU_C64,  TTPU_C128, TTPU_F8E5M2, TTPU_F8E4M3FN};
 static ttpu_dtype draw_dtype(fuzz *z) { return all_dtypes[draw(z, sizeof all_dtypes / sizeof *all_dtypes)]; }
 
 static void draw_shape(fuzz *z, uint32_t *rank, int64_t *dims) {
@@ -62,20 +63,20 @@ static ir_value op_unary(fuzz *z) {
   ir_value x = pick(z);
   ttpu_dtype t = type_of(z, x).dtype;
   switch (base_dtypes[t].cls) {
-  case DTYPE_BOOL: return ir_not_bits(&z->b, x);
-  case DTYPE_UNSIGNED: return draw(z, 2) ? ir_popcnt(&z->b, x) : ir_count_leading_zeros(&z->b, x);
-  case DTYPE_SIGNED: return draw(z, 3) ? ir_negate(&z->b, x) : draw(z, 2) ? ir_abs(&z->b, x) : ir_sign(&z->b, x);
-  case DTYPE_COMPLEX: return draw(z, 2) ? ir_negate(&z->b, x) : draw(z, 2) ? ir_real(&z->b, x) : ir_imag(&z->b, x);
-  default:
-    switch (draw(z, 7)) {
-    case 0: return ir_abs(&z->b, x);
-    case 1: return ir_floor(&z->b, x);
-    case 2: return ir_sign(&z->b, x);
-    case 3: return ir_round_nearest_even(&z->b, x);
-    case 4: return ir_is_finite(&z->b, x);
-    case 5: return ir_round_nearest_afz(&z->b, x);
-    default: return ir_negate(&z->b, x);
-    }
+    case DTYPE_BOOL: return ir_not_bits(&z->b, x);
+    case DTYPE_UNSIGNED: return draw(z, 2) ? ir_popcnt(&z->b, x) : ir_count_leading_zeros(&z->b, x);
+    case DTYPE_SIGNED: return draw(z, 3) ? ir_negate(&z->b, x) : draw(z, 2) ? ir_abs(&z->b, x) : ir_sign(&z->b, x);
+    case DTYPE_COMPLEX: return draw(z, 2) ? ir_negate(&z->b, x) : draw(z, 2) ? ir_real(&z->b, x) : ir_imag(&z->b, x);
+    default:
+      switch (draw(z, 7)) {
+        case 0: return ir_abs(&z->b, x);
+        case 1: return ir_floor(&z->b, x);
+        case 2: return ir_sign(&z->b, x);
+        case 3: return ir_round_nearest_even(&z->b, x);
+        case 4: return ir_is_finite(&z->b, x);
+        case 5: return ir_round_nearest_afz(&z->b, x);
+        default: return ir_negate(&z->b, x);
+      }
   }
 }
 
@@ -84,14 +85,16 @@ static ir_value op_binary(fuzz *z) {
   ttpu_dtype t = type_of(z, x).dtype;
   bool integral = base_dtype_is_integer(t) || t == TTPU_BOOL;
   switch (is_ordered(t) ? draw(z, 8) : 7) {
-  case 0: return bound(z, ir_multiply(&z->b, x, y));
-  case 1: return t == TTPU_BOOL ? ir_xor_bits(&z->b, x, y) : bound(z, ir_subtract(&z->b, x, y));
-  case 2: return ir_maximum(&z->b, x, y);
-  case 3: return ir_minimum(&z->b, x, y);
-  case 4: return integral ? ir_and_bits(&z->b, x, y) : bound(z, ir_add(&z->b, x, y));
-  case 5: return base_dtype_is_integer(t) ? ir_shift_right_arithmetic(&z->b, x, y) : ir_add(&z->b, x, y);
-  case 6: return base_dtype_is_integer(t) ? (draw(z, 2) ? ir_divide(&z->b, x, y) : ir_remainder(&z->b, x, y)) : ir_maximum(&z->b, x, y);
-  default: return bound(z, ir_add(&z->b, x, y));
+    case 0: return bound(z, ir_multiply(&z->b, x, y));
+    case 1: return t == TTPU_BOOL ? ir_xor_bits(&z->b, x, y) : bound(z, ir_subtract(&z->b, x, y));
+    case 2: return ir_maximum(&z->b, x, y);
+    case 3: return ir_minimum(&z->b, x, y);
+    case 4: return integral ? ir_and_bits(&z->b, x, y) : bound(z, ir_add(&z->b, x, y));
+    case 5: return base_dtype_is_integer(t) ? ir_shift_right_arithmetic(&z->b, x, y) : ir_add(&z->b, x, y);
+    case 6:
+      return base_dtype_is_integer(t) ? (draw(z, 2) ? ir_divide(&z->b, x, y) : ir_remainder(&z->b, x, y))
+                                      : ir_maximum(&z->b, x, y);
+    default: return bound(z, ir_add(&z->b, x, y));
   }
 }
 
@@ -126,7 +129,8 @@ static ir_value op_reduce(fuzz *z) {
   ir_kind kind = folds[draw(z, 6)];
   bool integral = base_dtype_is_integer((ttpu_dtype)t.dtype) || t.dtype == TTPU_BOOL;
   if ((kind == IR_AND || kind == IR_OR) && !integral) kind = IR_ADD;
-  if (base_dtype_is_complex((ttpu_dtype)t.dtype) || (kind == IR_MULTIPLY && base_dtype_is_float((ttpu_dtype)t.dtype))) kind = IR_ADD;
+  if (base_dtype_is_complex((ttpu_dtype)t.dtype) || (kind == IR_MULTIPLY && base_dtype_is_float((ttpu_dtype)t.dtype)))
+    kind = IR_ADD;
   ir_value r = bound(z, ir_reduce(&z->b, kind, x, count, dims));
   if (draw(z, 2)) return r;
   keep(z, r);
@@ -152,55 +156,55 @@ static ir_value op_view(fuzz *z) {
   ir_type t = type_of(z, x);
   int64_t a[8], c[8], s[8];
   switch (draw(z, 7)) {
-  case 0: { /* transpose */
-    if (t.rank < 2) return 0;
-    for (uint32_t d = 0; d < t.rank; ++d) a[d] = (d + 1) % t.rank;
-    return ir_transpose(&z->b, x, a);
-  }
-  case 1: /* slice */
-    for (uint32_t d = 0; d < t.rank; ++d) {
-      a[d] = t.dims[d] > 1 ? draw(z, 2) : 0;
-      c[d] = t.dims[d], s[d] = 1 + draw(z, 2);
+    case 0: { /* transpose */
+      if (t.rank < 2) return 0;
+      for (uint32_t d = 0; d < t.rank; ++d) a[d] = (d + 1) % t.rank;
+      return ir_transpose(&z->b, x, a);
     }
-    return ir_slice(&z->b, x, a, c, s);
-  case 2: { /* reverse */
-    if (!t.rank) return 0;
-    a[0] = draw(z, t.rank);
-    return ir_reverse(&z->b, x, 1, a);
-  }
-  case 3: { /* reshape to fewer dims */
-    if (t.rank < 2) return 0;
-    uint32_t at = draw(z, t.rank - 1), n = 0;
-    for (uint32_t d = 0; d < t.rank; ++d) {
-      if (d == at + 1) a[n - 1] *= t.dims[d];
-      else a[n++] = t.dims[d];
+    case 1: /* slice */
+      for (uint32_t d = 0; d < t.rank; ++d) {
+        a[d] = t.dims[d] > 1 ? draw(z, 2) : 0;
+        c[d] = t.dims[d], s[d] = 1 + draw(z, 2);
+      }
+      return ir_slice(&z->b, x, a, c, s);
+    case 2: { /* reverse */
+      if (!t.rank) return 0;
+      a[0] = draw(z, t.rank);
+      return ir_reverse(&z->b, x, 1, a);
     }
-    return ir_reshape(&z->b, x, n, a);
-  }
-  case 4: { /* a new dim in front or behind */
-    bool front = draw(z, 2);
-    a[0] = z->dims[draw(z, 4)];
-    if (t.rank > 3 || ir_numel(t) * a[0] > MOST_ELEMENTS) return 0;
-    for (uint32_t d = 0; d < t.rank; ++d) a[d + 1] = t.dims[d], c[d] = d + 1;
-    if (!front) {
-      for (uint32_t d = 0; d < t.rank; ++d) c[d] = d, s[d] = t.dims[d];
-      s[t.rank] = a[0];
-      return ir_broadcast_in_dim(&z->b, x, t.rank + 1, s, c);
+    case 3: { /* reshape to fewer dims */
+      if (t.rank < 2) return 0;
+      uint32_t at = draw(z, t.rank - 1), n = 0;
+      for (uint32_t d = 0; d < t.rank; ++d) {
+        if (d == at + 1) a[n - 1] *= t.dims[d];
+        else a[n++] = t.dims[d];
+      }
+      return ir_reshape(&z->b, x, n, a);
     }
-    return ir_broadcast_in_dim(&z->b, x, t.rank + 1, a, c);
-  }
-  case 5: { /* as_strided: every second element, flat */
-    int64_t n = ir_numel(t);
-    if (n < 4 || t.rank > 3) return 0;
-    a[0] = (n - 1) / 2, s[0] = 2;
-    return ir_as_strided(&z->b, x, 1, a, s, 1);
-  }
-  default: { /* insert a 1 */
-    if (t.rank > 3) return 0;
-    uint32_t at = draw(z, t.rank + 1);
-    for (uint32_t d = 0; d <= t.rank; ++d) a[d] = d < at ? t.dims[d] : d == at ? 1 : t.dims[d - 1];
-    return ir_reshape(&z->b, x, t.rank + 1, a);
-  }
+    case 4: { /* a new dim in front or behind */
+      bool front = draw(z, 2);
+      a[0] = z->dims[draw(z, 4)];
+      if (t.rank > 3 || ir_numel(t) * a[0] > MOST_ELEMENTS) return 0;
+      for (uint32_t d = 0; d < t.rank; ++d) a[d + 1] = t.dims[d], c[d] = d + 1;
+      if (!front) {
+        for (uint32_t d = 0; d < t.rank; ++d) c[d] = d, s[d] = t.dims[d];
+        s[t.rank] = a[0];
+        return ir_broadcast_in_dim(&z->b, x, t.rank + 1, s, c);
+      }
+      return ir_broadcast_in_dim(&z->b, x, t.rank + 1, a, c);
+    }
+    case 5: { /* as_strided: every second element, flat */
+      int64_t n = ir_numel(t);
+      if (n < 4 || t.rank > 3) return 0;
+      a[0] = (n - 1) / 2, s[0] = 2;
+      return ir_as_strided(&z->b, x, 1, a, s, 1);
+    }
+    default: { /* insert a 1 */
+      if (t.rank > 3) return 0;
+      uint32_t at = draw(z, t.rank + 1);
+      for (uint32_t d = 0; d <= t.rank; ++d) a[d] = d < at ? t.dims[d] : d == at ? 1 : t.dims[d - 1];
+      return ir_reshape(&z->b, x, t.rank + 1, a);
+    }
   }
 }
 
@@ -208,30 +212,31 @@ static ir_value op_move(fuzz *z) {
   ir_value x = pick(z);
   ir_type t = type_of(z, x);
   switch (draw(z, 4)) {
-  case 0: {
-    if (!t.rank) return 0;
-    if (2 * ir_numel(t) > MOST_ELEMENTS) return 0;
-    ir_value both[2] = {x, pick_like(z, x)};
-    return ir_concatenate(&z->b, 2, both, draw(z, t.rank));
-  }
-  case 1: {
-    int64_t n = ir_numel(t), size = n / 2, stride = 1;
-    if (n < 2) return 0;
-    ir_value update = ir_as_strided(&z->b, x, 1, &size, &stride, n - size);
-    return ir_as_strided_update(&z->b, pick_like(z, x), draw(z, 2) ? ir_maximum(&z->b, update, update) : update, &stride, n - size > size ? 1 : 0);
-  }
-  case 2: {
-    if (t.rank == 0 || t.rank > 3 || t.dtype != TTPU_I32) return 0;
-    return ir_check_index(&z->b, x, -(1ll << 40), 1ll << 40, "fuzz");
-  }
-  default: {
-    int64_t dims[4];
-    if (t.rank == 0) return 0;
-    memcpy(dims, t.dims, t.rank * sizeof *dims);
-    ir_value i = ir_iota(&z->b, TTPU_I32, t.rank, dims, draw(z, t.rank));
-    ir_value limited = ir_remainder(&z->b, i, ir_fill_i64(&z->b, TTPU_I32, t.rank, dims, 5));
-    return ir_convert(&z->b, limited, (ttpu_dtype)t.dtype);
-  }
+    case 0: {
+      if (!t.rank) return 0;
+      if (2 * ir_numel(t) > MOST_ELEMENTS) return 0;
+      ir_value both[2] = {x, pick_like(z, x)};
+      return ir_concatenate(&z->b, 2, both, draw(z, t.rank));
+    }
+    case 1: {
+      int64_t n = ir_numel(t), size = n / 2, stride = 1;
+      if (n < 2) return 0;
+      ir_value update = ir_as_strided(&z->b, x, 1, &size, &stride, n - size);
+      return ir_as_strided_update(&z->b, pick_like(z, x), draw(z, 2) ? ir_maximum(&z->b, update, update) : update,
+                                  &stride, n - size > size ? 1 : 0);
+    }
+    case 2: {
+      if (t.rank == 0 || t.rank > 3 || t.dtype != TTPU_I32) return 0;
+      return ir_check_index(&z->b, x, -(1ll << 40), 1ll << 40, "fuzz");
+    }
+    default: {
+      int64_t dims[4];
+      if (t.rank == 0) return 0;
+      memcpy(dims, t.dims, t.rank * sizeof *dims);
+      ir_value i = ir_iota(&z->b, TTPU_I32, t.rank, dims, draw(z, t.rank));
+      ir_value limited = ir_remainder(&z->b, i, ir_fill_i64(&z->b, TTPU_I32, t.rank, dims, 5));
+      return ir_convert(&z->b, limited, (ttpu_dtype)t.dtype);
+    }
   }
 }
 
@@ -266,14 +271,22 @@ static void build(fuzz *z, uint32_t ops) {
   for (uint32_t i = 0; i < ops && z->b.status == TTPU_OK; ++i) {
     ir_value v;
     switch (draw(z, 16)) {
-    case 0: case 1: case 2: v = op_unary(z); break;
-    case 3: case 4: case 5: case 6: v = op_binary(z); break;
-    case 7: v = op_compare_select(z); break;
-    case 8: v = op_convert(z); break;
-    case 9: case 10: case 11: v = op_reduce(z); break;
-    case 12: case 13: v = op_view(z); break;
-    case 14: v = op_number(z); break;
-    default: v = op_move(z); break;
+      case 0:
+      case 1:
+      case 2: v = op_unary(z); break;
+      case 3:
+      case 4:
+      case 5:
+      case 6: v = op_binary(z); break;
+      case 7: v = op_compare_select(z); break;
+      case 8: v = op_convert(z); break;
+      case 9:
+      case 10:
+      case 11: v = op_reduce(z); break;
+      case 12:
+      case 13: v = op_view(z); break;
+      case 14: v = op_number(z); break;
+      default: v = op_move(z); break;
     }
     if (v && ir_numel(type_of(z, v)) > MOST_ELEMENTS) v = 0;
     keep(z, v);
@@ -354,7 +367,8 @@ static void run_one(uint64_t seed, uint32_t ops, soft_hbm *hbm) {
     memcpy(arguments[i]->data, in[i], bytes_of(t));
     if (!draw(&z, 4)) soft_block_share(arguments[i])->refs += 0; /* somebody else holds it: must not be written */
   }
-  for (uint32_t i = 0; i < ret->operand_count; ++i) expected[i] = malloc(bytes_of(ir_type_of(z.f, ret->operands[i])) + 1);
+  for (uint32_t i = 0; i < ret->operand_count; ++i)
+    expected[i] = malloc(bytes_of(ir_type_of(z.f, ret->operands[i])) + 1);
   bool shared[16];
   for (uint32_t i = 0; i < params; ++i) shared[i] = atomic_load(&arguments[i]->refs) > 1;
   CHECK_OK(soft_reference_run(z.f, in, expected));
@@ -364,16 +378,20 @@ static void run_one(uint64_t seed, uint32_t ops, soft_hbm *hbm) {
       ir_type t = ir_type_of(z.f, ret->operands[i]);
       int64_t where = 0;
       if (!same(t, results[i]->data, expected[i], &where)) {
-        base_scalar x = base_scalar_load((ttpu_dtype)t.dtype, (char *)results[i]->data + (size_t)where * base_dtype_bytes((ttpu_dtype)t.dtype));
-        base_scalar y = base_scalar_load((ttpu_dtype)t.dtype, (char *)expected[i] + (size_t)where * base_dtype_bytes((ttpu_dtype)t.dtype));
-        check_fail(__FILE__, __LINE__, "seed %llu: result %u (%s) differs at %lld: %g (%lld), expected %g (%lld)", (unsigned long long)seed, i,
-                   base_dtypes[t.dtype].hlo_name, (long long)where, x.d[0], (long long)x.i, y.d[0], (long long)y.i);
+        base_scalar x = base_scalar_load(
+            (ttpu_dtype)t.dtype, (char *)results[i]->data + (size_t)where * base_dtype_bytes((ttpu_dtype)t.dtype));
+        base_scalar y = base_scalar_load((ttpu_dtype)t.dtype,
+                                         (char *)expected[i] + (size_t)where * base_dtype_bytes((ttpu_dtype)t.dtype));
+        check_fail(__FILE__, __LINE__, "seed %llu: result %u (%s) differs at %lld: %g (%lld), expected %g (%lld)",
+                   (unsigned long long)seed, i, base_dtypes[t.dtype].hlo_name, (long long)where, x.d[0], (long long)x.i,
+                   y.d[0], (long long)y.i);
         bad = true;
       }
       for (uint32_t k = 0; k < i; ++k) CHECK(results[i] != results[k]);
     }
     for (uint32_t i = 0; i < params; ++i) /* what is not given up, or is held by others, is unchanged */
-      if (!donate[i] || shared[i]) CHECK(memcmp(arguments[i]->data, in[i], bytes_of(ir_type_of(z.f, z.f->body.first_arg + i))) == 0);
+      if (!donate[i] || shared[i])
+        CHECK(memcmp(arguments[i]->data, in[i], bytes_of(ir_type_of(z.f, z.f->body.first_arg + i))) == 0);
     if (bad && getenv("FUZZ_PRINT")) print_func(z.f);
     for (uint32_t i = 0; i < ret->operand_count; ++i) soft_block_free(results[i]);
   }

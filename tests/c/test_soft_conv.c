@@ -52,8 +52,8 @@ static tensor tensor_new(uint64_t *seed, ttpu_dtype dtype, int rank, const int64
   return t;
 }
 
-static int64_t offset_of(int64_t first, int64_t second, int64_t s0, int64_t s1, const int64_t *x, const int64_t *strides,
-                         int spatial) {
+static int64_t offset_of(int64_t first, int64_t second, int64_t s0, int64_t s1, const int64_t *x,
+                         const int64_t *strides, int spatial) {
   int64_t at = first * s0 + second * s1;
   for (int d = 0; d < spatial; ++d) at += x[d] * strides[d];
   return at;
@@ -107,10 +107,11 @@ static base_scalar reference(const kern_conv *c, int64_t n, int64_t o, const int
     for (int64_t ch = 0; ch < channels; ++ch)
       sum = multiply_add(
           c->dtype, sum,
-          base_scalar_load(c->dtype, (const char *)c->in + bytes * offset_of(image, channel0 + ch, c->in_batch, c->in_feature,
-                                                                              i, c->in_spatial, c->spatial)),
-          base_scalar_load(c->dtype, (const char *)c->kernel + bytes * offset_of(ch, o, c->kernel_in, c->kernel_out, tap,
-                                                                                  c->kernel_spatial, c->spatial)));
+          base_scalar_load(c->dtype,
+                           (const char *)c->in + bytes * offset_of(image, channel0 + ch, c->in_batch, c->in_feature, i,
+                                                                   c->in_spatial, c->spatial)),
+          base_scalar_load(c->dtype, (const char *)c->kernel + bytes * offset_of(ch, o, c->kernel_in, c->kernel_out,
+                                                                                 tap, c->kernel_spatial, c->spatial)));
   } while (next(c->spatial, c->kernel_size, w));
   return sum;
 }
@@ -121,12 +122,14 @@ static void plus_index(void *ctx, int64_t feature0, int64_t features, int64_t po
   (void)ctx;
   for (int64_t f = 0; f < features; ++f)
     for (int64_t p = 0; p < positions; ++p)
-      ((float *)tile)[f * feature_stride + p * position_stride] +=
-          (float)(feature0 + f) + 10 * (float)((position0 + p) % whole_pixels) + (float)((position0 + p) / whole_pixels);
+      ((float *)tile)[f * feature_stride + p * position_stride] += (float)(feature0 + f) +
+                                                                   10 * (float)((position0 + p) % whole_pixels) +
+                                                                   (float)((position0 + p) / whole_pixels);
 }
 
 static bool run_case(uint64_t *seed, ttpu_dtype dtype, ttpu_dtype out, bool large) {
-  kern_conv c = {.dtype = dtype, .out_dtype = out, .precision = (int)pick(seed, 0, 2), .spatial = (int)pick(seed, 0, 3)};
+  kern_conv c = {
+      .dtype = dtype, .out_dtype = out, .precision = (int)pick(seed, 0, 2), .spatial = (int)pick(seed, 0, 3)};
   if (large) c.spatial = 2;
   const int groups = (int)pick(seed, 0, 5);
   c.groups = c.batch_groups = 1;
@@ -156,7 +159,8 @@ static bool run_case(uint64_t *seed, ttpu_dtype dtype, ttpu_dtype out, bool larg
     kernel_dims[2 + d] = c.kernel_size[d];
     out_dims[2 + d] = c.out_size[d];
   }
-  tensor in = tensor_new(seed, dtype, 2 + c.spatial, in_dims), kernel = tensor_new(seed, dtype, 2 + c.spatial, kernel_dims);
+  tensor in = tensor_new(seed, dtype, 2 + c.spatial, in_dims),
+         kernel = tensor_new(seed, dtype, 2 + c.spatial, kernel_dims);
   tensor result = tensor_new(seed, out, 2 + c.spatial, out_dims);
   c.in = in.data, c.in_batch = in.strides[0], c.in_feature = in.strides[1];
   c.kernel = kernel.data, c.kernel_out = kernel.strides[0], c.kernel_in = kernel.strides[1];
@@ -195,23 +199,25 @@ static bool run_case(uint64_t *seed, ttpu_dtype dtype, ttpu_dtype out, bool larg
         char bytes[16] = {0};
         base_scalar_store(out, bytes, base_scalar_convert(dtype, out, want));
         base_scalar a = base_scalar_load(out, bytes);
-        base_scalar b = base_scalar_load(out, result.data + ob * offset_of(n, o, c.out_batch, c.out_feature, x, c.out_spatial,
-                                                                          c.spatial));
-        ok = base_dtype_is_integer(out) ? a.i == b.i
-                                        : check_near(a.d[0], b.d[0], 0) &&
-                                              (!base_dtype_is_complex(out) || check_near(a.d[1], b.d[1], 0));
+        base_scalar b = base_scalar_load(
+            out, result.data + ob * offset_of(n, o, c.out_batch, c.out_feature, x, c.out_spatial, c.spatial));
+        ok = base_dtype_is_integer(out)
+                 ? a.i == b.i
+                 : check_near(a.d[0], b.d[0], 0) && (!base_dtype_is_complex(out) || check_near(a.d[1], b.d[1], 0));
         if (!ok)
-          check_fail(__FILE__, __LINE__, "%s to %s, spatial %d, groups %d/%d, batch %d, features %d to %d, in %d,%d,%d kernel "
-                     "%d,%d,%d out %d,%d,%d stride %d,%d,%d pad %d,%d,%d lhs %d,%d,%d rhs %d,%d,%d bias %d epilogue %d: "
-                     "[%d,%d,(%d,%d,%d)] is %g, not %g",
-                     base_dtypes[dtype].name, base_dtypes[out].name, c.spatial, (int)c.groups, (int)c.batch_groups,
-                     (int)c.batch, (int)c.in_features, (int)c.out_features, (int)c.in_size[0], (int)c.in_size[1],
-                     (int)c.in_size[2], (int)c.kernel_size[0], (int)c.kernel_size[1], (int)c.kernel_size[2],
-                     (int)c.out_size[0], (int)c.out_size[1], (int)c.out_size[2], (int)c.window_stride[0],
-                     (int)c.window_stride[1], (int)c.window_stride[2], (int)c.pad_low[0], (int)c.pad_low[1],
-                     (int)c.pad_low[2], (int)c.lhs_dilation[0], (int)c.lhs_dilation[1], (int)c.lhs_dilation[2],
-                     (int)c.rhs_dilation[0], (int)c.rhs_dilation[1], (int)c.rhs_dilation[2], c.bias != NULL, epilogue,
-                     (int)n, (int)o, (int)x[0], (int)x[1], (int)x[2], b.d[0], a.d[0]);
+          check_fail(
+              __FILE__, __LINE__,
+              "%s to %s, spatial %d, groups %d/%d, batch %d, features %d to %d, in %d,%d,%d kernel "
+              "%d,%d,%d out %d,%d,%d stride %d,%d,%d pad %d,%d,%d lhs %d,%d,%d rhs %d,%d,%d bias %d epilogue %d: "
+              "[%d,%d,(%d,%d,%d)] is %g, not %g",
+              base_dtypes[dtype].name, base_dtypes[out].name, c.spatial, (int)c.groups, (int)c.batch_groups,
+              (int)c.batch, (int)c.in_features, (int)c.out_features, (int)c.in_size[0], (int)c.in_size[1],
+              (int)c.in_size[2], (int)c.kernel_size[0], (int)c.kernel_size[1], (int)c.kernel_size[2],
+              (int)c.out_size[0], (int)c.out_size[1], (int)c.out_size[2], (int)c.window_stride[0],
+              (int)c.window_stride[1], (int)c.window_stride[2], (int)c.pad_low[0], (int)c.pad_low[1], (int)c.pad_low[2],
+              (int)c.lhs_dilation[0], (int)c.lhs_dilation[1], (int)c.lhs_dilation[2], (int)c.rhs_dilation[0],
+              (int)c.rhs_dilation[1], (int)c.rhs_dilation[2], c.bias != NULL, epilogue, (int)n, (int)o, (int)x[0],
+              (int)x[1], (int)x[2], b.d[0], a.d[0]);
         ++pixel;
       } while (ok && next(c.spatial, c.out_size, x));
     }
@@ -223,10 +229,12 @@ static bool run_case(uint64_t *seed, ttpu_dtype dtype, ttpu_dtype out, bool larg
   return ok;
 }
 
-static const struct { ttpu_dtype in, out; } pairs[] = {
-    {TTPU_F32, TTPU_F32}, {TTPU_BF16, TTPU_BF16}, {TTPU_F16, TTPU_F16}, {TTPU_F64, TTPU_F64},  {TTPU_F32, TTPU_F32},
-    {TTPU_I8, TTPU_I32},  {TTPU_I32, TTPU_I32},   {TTPU_I64, TTPU_I64}, {TTPU_C64, TTPU_C64},  {TTPU_C128, TTPU_C128},
-    {TTPU_BF16, TTPU_F32}, {TTPU_U8, TTPU_U8},
+static const struct {
+  ttpu_dtype in, out;
+} pairs[] = {
+    {TTPU_F32, TTPU_F32}, {TTPU_BF16, TTPU_BF16}, {TTPU_F16, TTPU_F16},  {TTPU_F64, TTPU_F64},
+    {TTPU_F32, TTPU_F32}, {TTPU_I8, TTPU_I32},    {TTPU_I32, TTPU_I32},  {TTPU_I64, TTPU_I64},
+    {TTPU_C64, TTPU_C64}, {TTPU_C128, TTPU_C128}, {TTPU_BF16, TTPU_F32}, {TTPU_U8, TTPU_U8},
 };
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 
@@ -242,9 +250,23 @@ TEST(larger_convolutions) {
 
 TEST(bad_input_is_a_status) {
   float x[4] = {0};
-  kern_conv c = {.dtype = TTPU_F32, .out_dtype = TTPU_F32, .spatial = 1, .batch = 1, .in_features = 3, .out_features = 4,
-                 .in_size = {1}, .kernel_size = {1}, .out_size = {1}, .window_stride = {1}, .lhs_dilation = {1},
-                 .rhs_dilation = {1}, .groups = 2, .batch_groups = 1, .in = x, .kernel = x, .out = x};
+  kern_conv c = {.dtype = TTPU_F32,
+                 .out_dtype = TTPU_F32,
+                 .spatial = 1,
+                 .batch = 1,
+                 .in_features = 3,
+                 .out_features = 4,
+                 .in_size = {1},
+                 .kernel_size = {1},
+                 .out_size = {1},
+                 .window_stride = {1},
+                 .lhs_dilation = {1},
+                 .rhs_dilation = {1},
+                 .groups = 2,
+                 .batch_groups = 1,
+                 .in = x,
+                 .kernel = x,
+                 .out = x};
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "do not divide", kern_conv_run(&c));
   c.in_features = 4;
   c.window_stride[0] = 0;

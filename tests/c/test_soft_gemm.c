@@ -25,13 +25,34 @@ enum { ROW_MAJOR, COL_MAJOR, PADDED, GAPS, NEGATIVE, ZERO_ROW, ZERO_COL, LAYOUTS
 static matrix matrix_new(uint64_t *seed, ttpu_dtype dtype, int64_t batch, int64_t rows, int64_t cols, int layout) {
   matrix m = {.dtype = dtype};
   switch (layout) {
-    case ROW_MAJOR: m.row = cols; m.col = 1; break;
-    case COL_MAJOR: m.row = 1; m.col = rows; break;
-    case PADDED: m.row = cols + 3; m.col = 1; break;
-    case GAPS: m.row = cols * 2 + 1; m.col = 2; break;
-    case NEGATIVE: m.row = -cols; m.col = pick(seed, 0, 1) ? -1 : 1; break;
-    case ZERO_ROW: m.row = 0; m.col = 1; break;
-    default: m.row = 1; m.col = 0; break;
+    case ROW_MAJOR:
+      m.row = cols;
+      m.col = 1;
+      break;
+    case COL_MAJOR:
+      m.row = 1;
+      m.col = rows;
+      break;
+    case PADDED:
+      m.row = cols + 3;
+      m.col = 1;
+      break;
+    case GAPS:
+      m.row = cols * 2 + 1;
+      m.col = 2;
+      break;
+    case NEGATIVE:
+      m.row = -cols;
+      m.col = pick(seed, 0, 1) ? -1 : 1;
+      break;
+    case ZERO_ROW:
+      m.row = 0;
+      m.col = 1;
+      break;
+    default:
+      m.row = 1;
+      m.col = 0;
+      break;
   }
   int64_t span = llabs(m.row) * (rows - 1) + llabs(m.col) * (cols - 1) + 1;
   if (rows == 0 || cols == 0) span = 1;
@@ -82,8 +103,9 @@ static base_scalar reference(const kern_gemm *g, const matrix *a, const matrix *
   if (g->bias) {
     base_scalar one = {.d = {1, 0}};
     if (base_dtype_is_integer(in)) one.i = 1;
-    sum = multiply_add(in, sum, one,
-                       base_scalar_load(g->bias_dtype, (const char *)g->bias + j * (int64_t)base_dtype_bytes(g->bias_dtype)));
+    sum = multiply_add(
+        in, sum, one,
+        base_scalar_load(g->bias_dtype, (const char *)g->bias + j * (int64_t)base_dtype_bytes(g->bias_dtype)));
   }
   if (g->epilogue) {
     if (base_dtype_is_integer(in)) sum.i = sum.i * 2 + batch + 3 * i + j;
@@ -92,11 +114,11 @@ static base_scalar reference(const kern_gemm *g, const matrix *a, const matrix *
   return sum;
 }
 
-#define EPILOGUE(T)                                                                                                    \
-  for (int64_t i = 0; i < rows; ++i)                                                                                   \
-    for (int64_t j = 0; j < cols; ++j) {                                                                               \
-      T *at = (T *)tile + i * stride + j;                                                                              \
-      *at = *at * 2 + (T)(batch + 3 * (row0 + i) + col0 + j);                                                          \
+#define EPILOGUE(T)                                           \
+  for (int64_t i = 0; i < rows; ++i)                          \
+    for (int64_t j = 0; j < cols; ++j) {                      \
+      T *at = (T *)tile + i * stride + j;                     \
+      *at = *at * 2 + (T)(batch + 3 * (row0 + i) + col0 + j); \
     }
 static void twice_plus_index(void *ctx, int64_t batch, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
                              void *tile, int64_t stride) {
@@ -121,19 +143,21 @@ static bool same(const kern_gemm *g, const matrix *a, const matrix *b, const mat
                                                 : check_near(x.d[0], y.d[0], 0) &&
                                                       (!base_dtype_is_complex(g->out) || check_near(x.d[1], y.d[1], 0));
         if (!ok)
-          return check_fail(__FILE__, __LINE__,
-                            "%s x %s -> %s, batch %d, %dx%dx%d, a (%d,%d) b (%d,%d) c (%d,%d) beta %g bias %d epilogue %d "
-                            "packed %d: [%d,%d,%d] is %g (%lld), not %g (%lld)",
-                            base_dtypes[g->a_dtype].name, base_dtypes[b->dtype].name, base_dtypes[g->out].name,
-                            (int)g->batch, (int)g->m, (int)g->n, (int)g->k, (int)g->a_row, (int)g->a_col,
-                            (int)g->b_row, (int)g->b_col, (int)g->c_row, (int)g->c_col, g->beta, g->bias != NULL,
-                            g->epilogue != NULL, g->b_packed != NULL, (int)batch, (int)i, (int)j, y.d[0],
-                            (long long)y.i, x.d[0], (long long)x.i);
+          return check_fail(
+              __FILE__, __LINE__,
+              "%s x %s -> %s, batch %d, %dx%dx%d, a (%d,%d) b (%d,%d) c (%d,%d) beta %g bias %d epilogue %d "
+              "packed %d: [%d,%d,%d] is %g (%lld), not %g (%lld)",
+              base_dtypes[g->a_dtype].name, base_dtypes[b->dtype].name, base_dtypes[g->out].name, (int)g->batch,
+              (int)g->m, (int)g->n, (int)g->k, (int)g->a_row, (int)g->a_col, (int)g->b_row, (int)g->b_col,
+              (int)g->c_row, (int)g->c_col, g->beta, g->bias != NULL, g->epilogue != NULL, g->b_packed != NULL,
+              (int)batch, (int)i, (int)j, y.d[0], (long long)y.i, x.d[0], (long long)x.i);
       }
   return true;
 }
 
-typedef struct shape { int64_t batch, m, n, k; } shape;
+typedef struct shape {
+  int64_t batch, m, n, k;
+} shape;
 
 /* One product with layouts, beta, bias, epilogue, packing and workspace chosen by the seed. */
 static bool run_case(uint64_t *seed, ttpu_dtype a_dtype, ttpu_dtype b_dtype, ttpu_dtype out, shape s) {
@@ -142,17 +166,39 @@ static bool run_case(uint64_t *seed, ttpu_dtype a_dtype, ttpu_dtype b_dtype, ttp
   uint64_t same_seed = *seed;
   int c_layout = (int)pick(seed, 0, NEGATIVE);
   uint64_t one = same_seed, two = same_seed;
-  matrix c = matrix_new(&one, out, s.batch, s.m, s.n, c_layout), old = matrix_new(&two, out, s.batch, s.m, s.n, c_layout);
+  matrix c = matrix_new(&one, out, s.batch, s.m, s.n, c_layout),
+         old = matrix_new(&two, out, s.batch, s.m, s.n, c_layout);
   matrix bias = matrix_new(seed, pick(seed, 0, 1) ? out : a_dtype, 1, 1, s.n, ROW_MAJOR);
   ttpu_dtype acc = kern_gemm_accumulator(a_dtype, out);
-  kern_gemm g = {.a_dtype = a_dtype, .b_dtype = b_dtype, .out = out, .precision = (int)pick(seed, 0, 2),
-                 .m = s.m, .n = s.n, .k = s.k, .batch = s.batch,
-                 .a = a.data, .a_row = a.row, .a_col = a.col, .a_batch = a.batch_stride,
-                 .b = b.data, .b_row = b.row, .b_col = b.col, .b_batch = b.batch_stride,
-                 .c = c.data, .c_row = c.row, .c_col = c.col, .c_batch = c.batch_stride,
+  kern_gemm g = {.a_dtype = a_dtype,
+                 .b_dtype = b_dtype,
+                 .out = out,
+                 .precision = (int)pick(seed, 0, 2),
+                 .m = s.m,
+                 .n = s.n,
+                 .k = s.k,
+                 .batch = s.batch,
+                 .a = a.data,
+                 .a_row = a.row,
+                 .a_col = a.col,
+                 .a_batch = a.batch_stride,
+                 .b = b.data,
+                 .b_row = b.row,
+                 .b_col = b.col,
+                 .b_batch = b.batch_stride,
+                 .c = c.data,
+                 .c_row = c.row,
+                 .c_col = c.col,
+                 .c_batch = c.batch_stride,
                  .beta = pick(seed, 0, 3) ? 0 : (double)pick(seed, 1, 2)};
-  if (pick(seed, 0, 2) == 0) { g.bias = bias.data; g.bias_dtype = bias.dtype; }
-  if (pick(seed, 0, 3) == 0 && !base_dtype_is_complex(acc)) { g.epilogue = twice_plus_index; g.epilogue_ctx = &acc; }
+  if (pick(seed, 0, 2) == 0) {
+    g.bias = bias.data;
+    g.bias_dtype = bias.dtype;
+  }
+  if (pick(seed, 0, 3) == 0 && !base_dtype_is_complex(acc)) {
+    g.epilogue = twice_plus_index;
+    g.epilogue_ctx = &acc;
+  }
   void *packed = NULL, *workspace = NULL;
   if (pick(seed, 0, 3) == 0 && b.batch_stride * (s.batch - 1) == 0) {
     packed = base_alloc_aligned(64, kern_gemm_packed_b_bytes(&g) + 64);
@@ -173,12 +219,14 @@ static bool run_case(uint64_t *seed, ttpu_dtype a_dtype, ttpu_dtype b_dtype, ttp
   return ok;
 }
 
-static const struct { ttpu_dtype in, out; } pairs[] = {
-    {TTPU_F32, TTPU_F32},   {TTPU_F32, TTPU_BF16},  {TTPU_BF16, TTPU_BF16}, {TTPU_BF16, TTPU_F32},
-    {TTPU_F16, TTPU_F16},   {TTPU_F16, TTPU_F32},   {TTPU_F64, TTPU_F64},   {TTPU_I8, TTPU_I32},
-    {TTPU_U8, TTPU_I32},    {TTPU_I8, TTPU_I8},     {TTPU_I16, TTPU_I16},   {TTPU_I16, TTPU_I32},
-    {TTPU_U16, TTPU_U32},   {TTPU_I32, TTPU_I32},   {TTPU_U32, TTPU_U32},   {TTPU_I64, TTPU_I64},
-    {TTPU_U64, TTPU_U64},   {TTPU_I32, TTPU_I64},   {TTPU_C64, TTPU_C64},   {TTPU_C128, TTPU_C128},
+static const struct {
+  ttpu_dtype in, out;
+} pairs[] = {
+    {TTPU_F32, TTPU_F32},    {TTPU_F32, TTPU_BF16},      {TTPU_BF16, TTPU_BF16}, {TTPU_BF16, TTPU_F32},
+    {TTPU_F16, TTPU_F16},    {TTPU_F16, TTPU_F32},       {TTPU_F64, TTPU_F64},   {TTPU_I8, TTPU_I32},
+    {TTPU_U8, TTPU_I32},     {TTPU_I8, TTPU_I8},         {TTPU_I16, TTPU_I16},   {TTPU_I16, TTPU_I32},
+    {TTPU_U16, TTPU_U32},    {TTPU_I32, TTPU_I32},       {TTPU_U32, TTPU_U32},   {TTPU_I64, TTPU_I64},
+    {TTPU_U64, TTPU_U64},    {TTPU_I32, TTPU_I64},       {TTPU_C64, TTPU_C64},   {TTPU_C128, TTPU_C128},
     {TTPU_F8E5M2, TTPU_F32}, {TTPU_F8E4M3FN, TTPU_BF16},
 };
 enum { PAIRS = sizeof pairs / sizeof *pairs };
@@ -206,7 +254,11 @@ TEST(skinny) {
   uint64_t seed = 3;
   for (int i = 0; i < 6 * PAIRS; ++i) {
     shape s = {pick(&seed, 1, 2), pick(&seed, 1, 17), pick(&seed, 16, 600), pick(&seed, 16, 300)};
-    if (pick(&seed, 0, 1)) { int64_t m = s.m; s.m = s.n; s.n = m; }
+    if (pick(&seed, 0, 1)) {
+      int64_t m = s.m;
+      s.m = s.n;
+      s.n = m;
+    }
     run_case(&seed, pairs[i % PAIRS].in, pairs[i % PAIRS].in, pairs[i % PAIRS].out, s);
   }
 }
@@ -233,15 +285,30 @@ static double worst_error(ttpu_dtype t, int64_t m, int64_t n, int64_t k, int pre
     base_scalar_store(t, a + i * bytes, (base_scalar){.d = {check_uniform(&seed) - 0.5, 0}});
   for (int64_t i = 0; i < n * k; ++i)
     base_scalar_store(t, b + i * bytes, (base_scalar){.d = {check_uniform(&seed) - 0.5, 0}});
-  kern_gemm g = {.a_dtype = t, .out = out, .precision = precision, .m = m, .n = n, .k = k, .batch = 1, .a = a,
-                 .a_row = k, .a_col = 1, .b = b, .b_row = 1, .b_col = k, .c = c, .c_row = n, .c_col = 1};
+  kern_gemm g = {.a_dtype = t,
+                 .out = out,
+                 .precision = precision,
+                 .m = m,
+                 .n = n,
+                 .k = k,
+                 .batch = 1,
+                 .a = a,
+                 .a_row = k,
+                 .a_col = 1,
+                 .b = b,
+                 .b_row = 1,
+                 .b_col = k,
+                 .c = c,
+                 .c_row = n,
+                 .c_col = 1};
   CHECK_OK(kern_gemm_run(&g));
   double worst = 0;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0, size = 0;
       for (int64_t p = 0; p < k; ++p) {
-        double x = base_scalar_load(t, a + (i * k + p) * bytes).d[0] * base_scalar_load(t, b + (j * k + p) * bytes).d[0];
+        double x =
+            base_scalar_load(t, a + (i * k + p) * bytes).d[0] * base_scalar_load(t, b + (j * k + p) * bytes).d[0];
         sum += x;
         size += fabs(x);
       }
@@ -273,13 +340,27 @@ TEST(not_a_number_stays_in_its_row) {
   for (int kind = 0; kind < 2; ++kind)
     for (int which = 0; which < 3; ++which) {
       shape s = shapes[which];
-      float *a = calloc((size_t)(s.m * s.k), 4), *b = calloc((size_t)(s.k * s.n), 4), *c = calloc((size_t)(s.m * s.n), 4);
+      float *a = calloc((size_t)(s.m * s.k), 4), *b = calloc((size_t)(s.k * s.n), 4),
+            *c = calloc((size_t)(s.m * s.n), 4);
       for (int64_t i = 0; i < s.m * s.k; ++i) a[i] = 1;
       for (int64_t i = 0; i < s.k * s.n; ++i) b[i] = 1;
       a[(s.m - 1) * s.k + s.k - 1] = kind ? NAN : INFINITY;
-      kern_gemm g = {.a_dtype = TTPU_F32, .out = TTPU_F32, .precision = KERN_PRECISION_HIGHEST, .m = s.m, .n = s.n,
-                     .k = s.k, .batch = 1, .a = a, .a_row = s.k, .a_col = 1, .b = b, .b_row = s.n, .b_col = 1,
-                     .c = c, .c_row = s.n, .c_col = 1};
+      kern_gemm g = {.a_dtype = TTPU_F32,
+                     .out = TTPU_F32,
+                     .precision = KERN_PRECISION_HIGHEST,
+                     .m = s.m,
+                     .n = s.n,
+                     .k = s.k,
+                     .batch = 1,
+                     .a = a,
+                     .a_row = s.k,
+                     .a_col = 1,
+                     .b = b,
+                     .b_row = s.n,
+                     .b_col = 1,
+                     .c = c,
+                     .c_row = s.n,
+                     .c_col = 1};
       CHECK_OK(kern_gemm_run(&g));
       for (int64_t i = 0; i < s.m; ++i)
         for (int64_t j = 0; j < s.n; ++j) {
@@ -294,8 +375,21 @@ TEST(not_a_number_stays_in_its_row) {
 
 TEST(beta_zero_does_not_read) {
   float a[4] = {1, 2, 3, 4}, b[4] = {1, 0, 0, 1}, c[4] = {NAN, NAN, NAN, NAN};
-  kern_gemm g = {.a_dtype = TTPU_F32, .out = TTPU_F32, .m = 2, .n = 2, .k = 2, .batch = 1, .a = a, .a_row = 2, .a_col = 1,
-                 .b = b, .b_row = 2, .b_col = 1, .c = c, .c_row = 2, .c_col = 1};
+  kern_gemm g = {.a_dtype = TTPU_F32,
+                 .out = TTPU_F32,
+                 .m = 2,
+                 .n = 2,
+                 .k = 2,
+                 .batch = 1,
+                 .a = a,
+                 .a_row = 2,
+                 .a_col = 1,
+                 .b = b,
+                 .b_row = 2,
+                 .b_col = 1,
+                 .c = c,
+                 .c_row = 2,
+                 .c_col = 1};
   CHECK_OK(kern_gemm_run(&g));
   for (int i = 0; i < 4; ++i) CHECK(c[i] == a[i]);
 }
@@ -314,9 +408,24 @@ TEST(threads_do_not_change_bits) {
     for (int run = 0; run < 2; ++run) {
       base_pool_resize(run ? 5 : 1);
       c[run] = malloc((size_t)cn * 4);
-      kern_gemm g = {.a_dtype = TTPU_F32, .out = TTPU_F32, .precision = KERN_PRECISION_HIGHEST, .m = s.m, .n = s.n,
-                     .k = s.k, .batch = s.batch, .a = a, .a_row = s.k, .a_col = 1, .a_batch = s.m * s.k, .b = b,
-                     .b_row = s.n, .b_col = 1, .b_batch = s.k * s.n, .c = c[run], .c_row = s.n, .c_col = 1,
+      kern_gemm g = {.a_dtype = TTPU_F32,
+                     .out = TTPU_F32,
+                     .precision = KERN_PRECISION_HIGHEST,
+                     .m = s.m,
+                     .n = s.n,
+                     .k = s.k,
+                     .batch = s.batch,
+                     .a = a,
+                     .a_row = s.k,
+                     .a_col = 1,
+                     .a_batch = s.m * s.k,
+                     .b = b,
+                     .b_row = s.n,
+                     .b_col = 1,
+                     .b_batch = s.k * s.n,
+                     .c = c[run],
+                     .c_row = s.n,
+                     .c_col = 1,
                      .c_batch = s.m * s.n};
       CHECK_OK(kern_gemm_run(&g));
     }
@@ -342,8 +451,21 @@ TEST(bad_input_is_a_status) {
 static ttpu_status run_large(void *ctx) {
   (void)ctx;
   static float a[200 * 200], b[200 * 200], c[200 * 200];
-  kern_gemm g = {.a_dtype = TTPU_F32, .out = TTPU_F32, .precision = KERN_PRECISION_HIGHEST, .m = 200, .n = 200, .k = 200,
-                 .batch = 1, .a = a, .a_row = 200, .a_col = 1, .b = b, .b_row = 200, .b_col = 1, .c = c, .c_row = 200,
+  kern_gemm g = {.a_dtype = TTPU_F32,
+                 .out = TTPU_F32,
+                 .precision = KERN_PRECISION_HIGHEST,
+                 .m = 200,
+                 .n = 200,
+                 .k = 200,
+                 .batch = 1,
+                 .a = a,
+                 .a_row = 200,
+                 .a_col = 1,
+                 .b = b,
+                 .b_row = 200,
+                 .b_col = 1,
+                 .c = c,
+                 .c_row = 200,
                  .c_col = 1};
   return kern_gemm_run(&g);
 }

@@ -10,12 +10,15 @@ static void random_dims(uint32_t rank, int64_t *dims) {
 /* How far a kernel may be from the reference: a rounding of the dtype. */
 static double rounding(ttpu_dtype t) {
   switch (t) {
-  case TTPU_F64: case TTPU_C128: return 1e-13;
-  case TTPU_F32: case TTPU_C64: return 2e-7;
-  case TTPU_F16: return 1e-3;
-  case TTPU_BF16: return 8e-3;
-  case TTPU_F8E5M2: case TTPU_F8E4M3FN: return 0.26;
-  default: return 0;
+    case TTPU_F64:
+    case TTPU_C128: return 1e-13;
+    case TTPU_F32:
+    case TTPU_C64: return 2e-7;
+    case TTPU_F16: return 1e-3;
+    case TTPU_BF16: return 8e-3;
+    case TTPU_F8E5M2:
+    case TTPU_F8E4M3FN: return 0.26;
+    default: return 0;
   }
 }
 static ttpu_dtype any_dtype(void) { return (ttpu_dtype)random_from(1, TTPU_DTYPE_COUNT - 1); }
@@ -41,9 +44,11 @@ TEST(reduce) {
       if (random_below(2)) reduced[count++] = d;
     ttpu_dtype dtype = any_dtype();
     ir_kind kind = kinds[random_below(base_dtype_is_float(dtype) ? 4 : base_dtype_is_complex(dtype) ? 2 : 7)];
-    if (kind == IR_MULTIPLY && base_numel(rank, dims) > 100) kind = IR_ADD; /* a product that overflows depends on its order */
+    if (kind == IR_MULTIPLY && base_numel(rank, dims) > 100)
+      kind = IR_ADD; /* a product that overflows depends on its order */
     ir_value x = test_param(&t, dtype, rank, dims), v = ir_reduce(&t.b, kind, x, count, reduced);
-    if (v != x && test_operands(&t, v, kind != IR_MULTIPLY && random_below(3) == 0)) compare(&t, kind == IR_MULTIPLY ? 10 * rounding(dtype) : rounding(dtype));
+    if (v != x && test_operands(&t, v, kind != IR_MULTIPLY && random_below(3) == 0))
+      compare(&t, kind == IR_MULTIPLY ? 10 * rounding(dtype) : rounding(dtype));
     test_end(&t);
   }
 }
@@ -54,7 +59,9 @@ TEST(reduce_to_few_results_in_parts) {
     test_begin(&t);
     int64_t dims[2] = {round & 1 ? 3 : 200000, round & 1 ? 200000 : 3}, along[2] = {0, 1};
     ir_value x = test_param(&t, TTPU_F32, 2, dims);
-    ir_value v = round < 2 ? ir_reduce(&t.b, IR_ADD, x, 1, &along[0]) : round < 4 ? ir_reduce(&t.b, IR_ADD, x, 1, &along[1]) : ir_reduce(&t.b, IR_MAXIMUM, x, 2, along);
+    ir_value v = round < 2   ? ir_reduce(&t.b, IR_ADD, x, 1, &along[0])
+                 : round < 4 ? ir_reduce(&t.b, IR_ADD, x, 1, &along[1])
+                             : ir_reduce(&t.b, IR_MAXIMUM, x, 2, along);
     if (test_operands(&t, v, false)) compare(&t, 1e-7);
     test_end(&t);
   }
@@ -78,7 +85,8 @@ TEST(reduce_arg) {
   }
 }
 
-static ir_window_attrs random_window(uint32_t rank, const int64_t *dims, int64_t window[], int64_t stride[], int64_t dilation[], int64_t padding[]) {
+static ir_window_attrs random_window(uint32_t rank, const int64_t *dims, int64_t window[], int64_t stride[],
+                                     int64_t dilation[], int64_t padding[]) {
   for (uint32_t d = 0; d < rank; ++d) {
     bool plain = d < 2 && random_below(3) > 0;
     window[d] = plain ? 1 : random_from(1, 4);
@@ -88,7 +96,9 @@ static ir_window_attrs random_window(uint32_t rank, const int64_t *dims, int64_t
     int64_t needed = (window[d] - 1) * dilation[d] + 1;
     if (dims[d] + padding[2 * d] + padding[2 * d + 1] < needed) padding[2 * d + 1] = needed;
   }
-  return (ir_window_attrs){.window_dimensions = {window, rank}, .window_strides = {stride, rank}, .window_dilations = {dilation, rank},
+  return (ir_window_attrs){.window_dimensions = {window, rank},
+                           .window_strides = {stride, rank},
+                           .window_dilations = {dilation, rank},
                            .padding = {padding, 2 * rank}};
 }
 
@@ -105,14 +115,16 @@ TEST(reduce_window) {
     const ir_window_attrs a = random_window(rank, dims, window, stride, dilation, padding);
     ttpu_dtype dtype = ordered_dtype();
     ir_kind kind = kinds[random_below(4)];
-    if (test_operands(&t, ir_reduce_window(&t.b, kind, test_param(&t, dtype, rank, dims), &a), kind != IR_MULTIPLY && random_below(4) == 0))
+    if (test_operands(&t, ir_reduce_window(&t.b, kind, test_param(&t, dtype, rank, dims), &a),
+                      kind != IR_MULTIPLY && random_below(4) == 0))
       compare(&t, kind == IR_MULTIPLY ? 10 * rounding(dtype) : rounding(dtype));
     test_end(&t);
   }
 }
 
 /* select_and_scatter as max pooling's backward builds it. */
-static ir_value append_select_and_scatter(ir_builder *b, ir_value x, ir_value source, ir_value init, const ir_window_attrs *a, ir_direction direction) {
+static ir_value append_select_and_scatter(ir_builder *b, ir_value x, ir_value source, ir_value init,
+                                          const ir_window_attrs *a, ir_direction direction) {
   ir_type scalar = ir_type_of(b->func, init);
   ir_region *outer, *regions[2];
   regions[0] = ir_region_begin(b, 2, (ir_type[2]){scalar, scalar}, &outer);
@@ -136,10 +148,13 @@ TEST(select_and_scatter) {
     ir_window_attrs a = random_window(rank, dims, window, stride, dilation, padding);
     for (uint32_t d = 0; d < rank; ++d) dilation[d] = 1;
     a.window_dilations.count = 0;
-    for (uint32_t d = 0; d < rank; ++d) out[d] = (dims[d] + padding[2 * d] + padding[2 * d + 1] - window[d]) / stride[d] + 1;
+    for (uint32_t d = 0; d < rank; ++d)
+      out[d] = (dims[d] + padding[2 * d] + padding[2 * d + 1] - window[d]) / stride[d] + 1;
     ttpu_dtype dtype = random_below(2) ? TTPU_F32 : random_below(2) ? TTPU_BF16 : TTPU_I32;
-    ir_value x = test_param(&t, dtype, rank, dims), source = test_param(&t, dtype, rank, out), init = test_param(&t, dtype, 0, NULL);
-    if (test_operands(&t, append_select_and_scatter(&t.b, x, source, init, &a, directions[random_below(4)]), false)) compare(&t, 0);
+    ir_value x = test_param(&t, dtype, rank, dims), source = test_param(&t, dtype, rank, out),
+             init = test_param(&t, dtype, 0, NULL);
+    if (test_operands(&t, append_select_and_scatter(&t.b, x, source, init, &a, directions[random_below(4)]), false))
+      compare(&t, 0);
     test_end(&t);
   }
 }
@@ -149,7 +164,8 @@ TEST(sort) {
     test_op t;
     test_begin(&t);
     int64_t dims[3];
-    uint32_t rank = (uint32_t)random_from(1, 3), dim = (uint32_t)random_below(rank), count = (uint32_t)random_from(1, 3);
+    uint32_t rank = (uint32_t)random_from(1, 3), dim = (uint32_t)random_below(rank),
+             count = (uint32_t)random_from(1, 3);
     random_dims(rank, dims);
     if (random_below(20) == 0) dims[dim] = random_from(200, 900);
     ir_value xs[3] = {test_param(&t, ordered_dtype(), rank, dims)};
@@ -173,7 +189,9 @@ TEST(sort_of_a_long_line) {
     ir_value xs[2] = {test_param(&t, dtypes[round % 4], 1, &n), ir_iota(&t.b, TTPU_I64, 1, &n, 0)};
     if (test_operands(&t, ir_sort(&t.b, 2, xs, 0, round & 1), true)) {
       soft_view *x = &t.operands[0].v;
-      for (int64_t i = 0; round > 3 && i < n; ++i) base_scalar_store(x->dtype, test_element(x, i), base_scalar_convert(TTPU_I64, x->dtype, (base_scalar){.u = random_bits() << 7}));
+      for (int64_t i = 0; round > 3 && i < n; ++i)
+        base_scalar_store(x->dtype, test_element(x, i),
+                          base_scalar_convert(TTPU_I64, x->dtype, (base_scalar){.u = random_bits() << 7}));
       test_view y[2][2];
       soft_view in[2] = {t.operands[0].v, t.operands[1].v}, out[2];
       for (int k = 0; k < 2; ++k) {
@@ -190,12 +208,14 @@ TEST(sort_of_a_long_line) {
         break;
       }
       for (int64_t i = 1; i < n; ++i) {
-        base_scalar a = base_scalar_load(x->dtype, test_element(&out[0], i - 1)), b = base_scalar_load(x->dtype, test_element(&out[0], i));
+        base_scalar a = base_scalar_load(x->dtype, test_element(&out[0], i - 1)),
+                    b = base_scalar_load(x->dtype, test_element(&out[0], i));
         bool real = base_dtype_is_float(x->dtype), up = round % 2 == 0;
         bool equal = real ? a.d[0] == b.d[0] || (isnan(a.d[0]) && isnan(b.d[0])) : a.i == b.i;
         bool less = real ? a.d[0] < b.d[0] || (isnan(b.d[0]) && !isnan(a.d[0])) : a.i < b.i;
         if (equal ? order[i - 1] < order[i] : less == up) continue;
-        check_fail(__FILE__, __LINE__, "round %d: elements %lld and the next are out of order", round, (long long)i - 1);
+        check_fail(__FILE__, __LINE__, "round %d: elements %lld and the next are out of order", round,
+                   (long long)i - 1);
         break;
       }
       for (int k = 0; k < 2; ++k) free_results(&t, y[k]);
@@ -213,7 +233,9 @@ TEST(top_k) {
     random_dims(rank, dims);
     if (random_below(8) == 0) dims[rank - 1] = random_from(500, 2500);
     int64_t n = dims[rank - 1];
-    const ir_top_k_attrs a = {.k = random_below(3) ? random_below((n < 40 ? n : 40) + 1) : random_below(n + 1), .largest = random_below(2), .sorted = random_below(2)};
+    const ir_top_k_attrs a = {.k = random_below(3) ? random_below((n < 40 ? n : 40) + 1) : random_below(n + 1),
+                              .largest = random_below(2),
+                              .sorted = random_below(2)};
     ir_value x = test_param(&t, ordered_dtype(), rank, dims);
     if (test_operands(&t, ir_append(&t.b, IR_TOP_K, 1, &x, &a, 0, NULL, 0, NULL), random_below(2))) compare(&t, -1);
     test_end(&t);
@@ -228,16 +250,19 @@ TEST(scan) {
     uint32_t rank = (uint32_t)random_below(4);
     random_dims(rank, dims);
     if (rank && random_below(10) == 0) dims[random_below(rank)] = random_from(250, 600);
-    const ir_scan_attrs a = {.dimension = rank ? random_below(rank) : 0, .reverse = random_below(2), .kind = (ir_scan_kind)random_below(5)};
-    ttpu_dtype dtype = a.kind == IR_LOGCUMSUMEXP ? (ttpu_dtype[]){TTPU_F32, TTPU_F64, TTPU_BF16, TTPU_F16}[random_below(4)]
-                       : a.kind <= IR_CUMPROD    ? number_dtype()
-                                                 : ordered_dtype();
+    const ir_scan_attrs a = {
+        .dimension = rank ? random_below(rank) : 0, .reverse = random_below(2), .kind = (ir_scan_kind)random_below(5)};
+    ttpu_dtype dtype = a.kind == IR_LOGCUMSUMEXP
+                           ? (ttpu_dtype[]){TTPU_F32, TTPU_F64, TTPU_BF16, TTPU_F16}[random_below(4)]
+                       : a.kind <= IR_CUMPROD ? number_dtype()
+                                              : ordered_dtype();
     ir_value x = test_param(&t, dtype, rank, dims);
     bool special = a.kind != IR_CUMPROD && !base_dtype_is_complex(dtype) && random_below(3) == 0;
     if (rank > 0 && test_operands(&t, ir_append(&t.b, IR_SCAN, 1, &x, &a, 0, NULL, 0, NULL), special)) {
       if (a.kind == IR_CUMPROD) /* keeps the product in range */
         for (int64_t i = 0; i < base_numel(rank, dims); ++i)
-          base_scalar_store(dtype, test_element(&t.operands[0].v, i), base_scalar_convert(TTPU_F64, dtype, (base_scalar){.d = {(double)random_from(3, 5) / 4}}));
+          base_scalar_store(dtype, test_element(&t.operands[0].v, i),
+                            base_scalar_convert(TTPU_F64, dtype, (base_scalar){.d = {(double)random_from(3, 5) / 4}}));
       compare(&t, rounding(dtype));
     }
     test_end(&t);
@@ -264,7 +289,8 @@ TEST(fft) {
     bool wide = random_below(2), real = a.fft_type == IR_FFT_RFFT;
     ttpu_dtype dtype = real ? (wide ? TTPU_F64 : TTPU_F32) : (wide ? TTPU_C128 : TTPU_C64);
     ir_value x = test_param(&t, dtype, rank, dims);
-    if (test_operands(&t, ir_append(&t.b, IR_FFT, 1, &x, &a, 0, NULL, 0, NULL), false)) compare(&t, wide ? 1e-11 : 1e-6);
+    if (test_operands(&t, ir_append(&t.b, IR_FFT, 1, &x, &a, 0, NULL, 0, NULL), false))
+      compare(&t, wide ? 1e-11 : 1e-6);
     test_end(&t);
   }
 }
@@ -277,7 +303,8 @@ TEST(fft_of_long_lines) {
     test_begin(&t);
     ir_value x = test_param(&t, TTPU_C128, 1, &lengths[k]);
     const ir_fft_attrs there = {IR_FFT_FFT, {&lengths[k], 1}}, back = {IR_FFT_IFFT, {&lengths[k], 1}};
-    ir_value y = ir_append(&t.b, IR_FFT, 1, &x, &there, 0, NULL, 0, NULL), z = ir_append(&t.b, IR_FFT, 1, &y, &back, 0, NULL, 0, NULL);
+    ir_value y = ir_append(&t.b, IR_FFT, 1, &x, &there, 0, NULL, 0, NULL),
+             z = ir_append(&t.b, IR_FFT, 1, &y, &back, 0, NULL, 0, NULL);
     test_view v[3];
     for (int i = 0; i < 3; ++i) v[i] = test_view_new(TTPU_C128, 1, &lengths[k], LAYOUT_DENSE);
     fill_random(&v[0].v, false);
@@ -298,7 +325,8 @@ static void make_definite(const soft_view *v) {
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t i = 0; i < n; ++i)
       for (int64_t k = 0; k < n; ++k)
-        base_scalar_store(v->dtype, test_element(v, (b * n + i) * n + k), (base_scalar){.d = {i == k ? (double)n : 1 / (double)(2 + (i + k + b) % 7), 0}});
+        base_scalar_store(v->dtype, test_element(v, (b * n + i) * n + k),
+                          (base_scalar){.d = {i == k ? (double)n : 1 / (double)(2 + (i + k + b) % 7), 0}});
 }
 
 TEST(cholesky) {
@@ -325,8 +353,10 @@ TEST(triangular_solve) {
   for (int round = 0; round < 200; ++round) {
     test_op t;
     test_begin(&t);
-    const ir_triangular_solve_attrs a = {random_below(2), random_below(2), random_below(2), (ir_transpose_kind)random_below(3)};
-    int64_t n = sizes[random_below(round < 180 ? 5 : 8)], m = random_below(9), batch = random_from(1, 3), dims[3] = {batch, n, n};
+    const ir_triangular_solve_attrs a = {random_below(2), random_below(2), random_below(2),
+                                         (ir_transpose_kind)random_below(3)};
+    int64_t n = sizes[random_below(round < 180 ? 5 : 8)], m = random_below(9), batch = random_from(1, 3),
+            dims[3] = {batch, n, n};
     int64_t right[3] = {batch, a.left_side ? n : m, a.left_side ? m : n};
     ttpu_dtype dtype = (ttpu_dtype[]){TTPU_F32, TTPU_F64, TTPU_C64}[random_below(n > 60 ? 2 : 3)];
     ir_value operands[2] = {test_param(&t, dtype, 3, dims), test_param(&t, dtype, 3, right)};
@@ -334,7 +364,8 @@ TEST(triangular_solve) {
       free(t.operands[0].memory);
       t.operands[0] = test_view_new(dtype, 3, dims, LAYOUT_STRIDED);
       make_definite(&t.operands[0].v);
-      for (int64_t i = 0; a.unit_diagonal && i < batch * n * n; ++i) { /* small off-diagonal values keep the solution small */
+      for (int64_t i = 0; a.unit_diagonal && i < batch * n * n;
+           ++i) { /* small off-diagonal values keep the solution small */
         base_scalar v = base_scalar_load(dtype, test_element(&t.operands[0].v, i));
         v.d[0] /= (double)(n + 1);
         base_scalar_store(dtype, test_element(&t.operands[0].v, i), v);
@@ -354,7 +385,8 @@ TEST(while_with_captures_and_a_swap) {
   ir_builder *b = &t.b;
   int64_t n = 5;
   ir_value step = test_param(&t, TTPU_I64, 0, NULL), x = test_param(&t, TTPU_F32, 1, &n);
-  ir_value state[3] = {test_param(&t, TTPU_I64, 0, NULL), test_param(&t, TTPU_F32, 1, &n), test_param(&t, TTPU_F32, 1, &n)};
+  ir_value state[3] = {test_param(&t, TTPU_I64, 0, NULL), test_param(&t, TTPU_F32, 1, &n),
+                       test_param(&t, TTPU_F32, 1, &n)};
   ir_type types[3];
   for (int i = 0; i < 3; ++i) types[i] = ir_type_of(t.f, state[i]);
   ir_region *outer, *regions[2];
@@ -370,7 +402,8 @@ TEST(while_with_captures_and_a_swap) {
     CHECK_EQ(soft_op_captures(t.f, t.op, NULL), 2);
     soft_op_captures(t.f, t.op, captures);
     CHECK(captures[0] == step && captures[1] == x);
-    t.operands[3] = test_view_new(TTPU_I64, 0, NULL, LAYOUT_DENSE), t.operands[4] = test_view_new(TTPU_F32, 1, &n, LAYOUT_DENSE);
+    t.operands[3] = test_view_new(TTPU_I64, 0, NULL, LAYOUT_DENSE),
+    t.operands[4] = test_view_new(TTPU_F32, 1, &n, LAYOUT_DENSE);
     *(int64_t *)t.operands[3].v.data = 2, *(int64_t *)t.operands[0].v.data = 1;
     for (int k = 0; k < n; ++k) {
       ((float *)t.operands[4].v.data)[k] = (float)k;
@@ -380,7 +413,8 @@ TEST(while_with_captures_and_a_swap) {
     compare(&t, 0);
     float a[5], c[5];
     int64_t count;
-    soft_view in[5], out[3] = {soft_view_dense(TTPU_I64, 0, NULL, &count), soft_view_dense(TTPU_F32, 1, &n, a), soft_view_dense(TTPU_F32, 1, &n, c)};
+    soft_view in[5], out[3] = {soft_view_dense(TTPU_I64, 0, NULL, &count), soft_view_dense(TTPU_F32, 1, &n, a),
+                               soft_view_dense(TTPU_F32, 1, &n, c)};
     views_of(t.operands, 5, in);
     CHECK_OK(soft_kernel_op(t.f, t.op, in, out));
     CHECK_EQ(count, 11); /* 1, 3, 5, 7, 9: five runs: a, b = b, a + x each time */
@@ -436,8 +470,9 @@ TEST(out_of_memory_is_a_status) {
   const ir_cholesky_attrs lower = {true};
   ir_value x = test_param(&t, TTPU_F32, 2, dims), matrix = test_param(&t, TTPU_F64, 2, square);
   ir_value xs[2] = {x, ir_iota(&t.b, TTPU_I64, 2, dims, 1)};
-  ir_value ops[] = {ir_sort(&t.b, 2, xs, 1, false), ir_append(&t.b, IR_TOP_K, 1, &x, &top, 0, NULL, 0, NULL), ir_reduce(&t.b, IR_ADD, x, 1, &zero),
-                    ir_append(&t.b, IR_FFT, 1, &x, &fft, 0, NULL, 0, NULL), ir_append(&t.b, IR_CHOLESKY, 1, &matrix, &lower, 0, NULL, 0, NULL)};
+  ir_value ops[] = {ir_sort(&t.b, 2, xs, 1, false), ir_append(&t.b, IR_TOP_K, 1, &x, &top, 0, NULL, 0, NULL),
+                    ir_reduce(&t.b, IR_ADD, x, 1, &zero), ir_append(&t.b, IR_FFT, 1, &x, &fft, 0, NULL, 0, NULL),
+                    ir_append(&t.b, IR_CHOLESKY, 1, &matrix, &lower, 0, NULL, 0, NULL)};
   for (size_t k = 0; k < sizeof ops / sizeof *ops; ++k) {
     if (!test_operands(&t, ops[k], false)) break;
     test_view out[MOST_RESULTS];

@@ -5,7 +5,8 @@
 
 /* ---- one operation on scalars -------------------------------------------------------------------------- */
 
-static base_scalar run_scalar(ir_kind kind, const void *attrs, ttpu_dtype result, uint32_t count, const ttpu_dtype *types, const base_scalar *x) {
+static base_scalar run_scalar(ir_kind kind, const void *attrs, ttpu_dtype result, uint32_t count,
+                              const ttpu_dtype *types, const base_scalar *x) {
   test_op t;
   test_begin(&t);
   ir_value operands[3], v;
@@ -26,16 +27,21 @@ static base_scalar run_scalar(ir_kind kind, const void *attrs, ttpu_dtype result
   return y;
 }
 
-static double real1(ir_kind kind, ttpu_dtype t, double x) { return run_scalar(kind, NULL, t, 1, &t, &(base_scalar){.d = {x}}).d[0]; }
+static double real1(ir_kind kind, ttpu_dtype t, double x) {
+  return run_scalar(kind, NULL, t, 1, &t, &(base_scalar){.d = {x}}).d[0];
+}
 static double real2(ir_kind kind, ttpu_dtype t, double x, double y) {
   return run_scalar(kind, NULL, t, 2, (ttpu_dtype[]){t, t}, (base_scalar[]){{.d = {x}}, {.d = {y}}}).d[0];
 }
-static int64_t int1(ir_kind kind, ttpu_dtype t, int64_t x) { return run_scalar(kind, NULL, t, 1, &t, &(base_scalar){.i = x}).i; }
+static int64_t int1(ir_kind kind, ttpu_dtype t, int64_t x) {
+  return run_scalar(kind, NULL, t, 1, &t, &(base_scalar){.i = x}).i;
+}
 static int64_t int2(ir_kind kind, ttpu_dtype t, int64_t x, int64_t y) {
   return run_scalar(kind, NULL, t, 2, (ttpu_dtype[]){t, t}, (base_scalar[]){{.i = x}, {.i = y}}).i;
 }
 static double complex complex1(ir_kind kind, double complex x) {
-  base_scalar y = run_scalar(kind, NULL, TTPU_C128, 1, (ttpu_dtype[]){TTPU_C128}, &(base_scalar){.d = {creal(x), cimag(x)}});
+  base_scalar y =
+      run_scalar(kind, NULL, TTPU_C128, 1, (ttpu_dtype[]){TTPU_C128}, &(base_scalar){.d = {creal(x), cimag(x)}});
   return CMPLX(y.d[0], y.d[1]);
 }
 static double complex complex2(ir_kind kind, double complex a, double complex b) {
@@ -45,19 +51,43 @@ static double complex complex2(ir_kind kind, double complex a, double complex b)
 }
 
 TEST(functions_of_one_real) {
-  static const struct { ir_kind kind; double (*f)(double); double low, high; } cases[] = {
-      {IR_CBRT, cbrt, -9, 9}, {IR_CEIL, ceil, -3, 3}, {IR_COSINE, cos, -9, 9}, {IR_EXPONENTIAL, exp, -9, 9}, {IR_EXPONENTIAL_MINUS_ONE, expm1, -1, 1},
-      {IR_FLOOR, floor, -3, 3}, {IR_LOG, log, 0.1, 9}, {IR_LOG_PLUS_ONE, log1p, -0.5, 1}, {IR_ROUND_NEAREST_AFZ, round, -3, 3},
-      {IR_ROUND_NEAREST_EVEN, rint, -3, 3}, {IR_SINE, sin, -9, 9}, {IR_SQRT, sqrt, 0, 9}, {IR_TAN, tan, -1.5, 1.5}, {IR_TANH, tanh, -3, 3},
-      {IR_ERF, erf, -3, 3}, {IR_ERFC, erfc, -3, 3}, {IR_LGAMMA, lgamma, 0.1, 9}, {IR_ASIN, asin, -1, 1}, {IR_ACOS, acos, -1, 1},
-      {IR_ATAN, atan, -9, 9}, {IR_SINH, sinh, -3, 3}, {IR_COSH, cosh, -3, 3}, {IR_ASINH, asinh, -9, 9}, {IR_ACOSH, acosh, 1, 9}, {IR_ATANH, atanh, -0.9, 0.9}};
+  static const struct {
+    ir_kind kind;
+    double (*f)(double);
+    double low, high;
+  } cases[] = {{IR_CBRT, cbrt, -9, 9},
+               {IR_CEIL, ceil, -3, 3},
+               {IR_COSINE, cos, -9, 9},
+               {IR_EXPONENTIAL, exp, -9, 9},
+               {IR_EXPONENTIAL_MINUS_ONE, expm1, -1, 1},
+               {IR_FLOOR, floor, -3, 3},
+               {IR_LOG, log, 0.1, 9},
+               {IR_LOG_PLUS_ONE, log1p, -0.5, 1},
+               {IR_ROUND_NEAREST_AFZ, round, -3, 3},
+               {IR_ROUND_NEAREST_EVEN, rint, -3, 3},
+               {IR_SINE, sin, -9, 9},
+               {IR_SQRT, sqrt, 0, 9},
+               {IR_TAN, tan, -1.5, 1.5},
+               {IR_TANH, tanh, -3, 3},
+               {IR_ERF, erf, -3, 3},
+               {IR_ERFC, erfc, -3, 3},
+               {IR_LGAMMA, lgamma, 0.1, 9},
+               {IR_ASIN, asin, -1, 1},
+               {IR_ACOS, acos, -1, 1},
+               {IR_ATAN, atan, -9, 9},
+               {IR_SINH, sinh, -3, 3},
+               {IR_COSH, cosh, -3, 3},
+               {IR_ASINH, asinh, -9, 9},
+               {IR_ACOSH, acosh, 1, 9},
+               {IR_ATANH, atanh, -0.9, 0.9}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i)
     for (int k = 0; k <= 12; ++k) {
       double x = cases[i].low + (cases[i].high - cases[i].low) * k / 12, narrow = (double)(float)x;
       CHECK_NEAR(real1(cases[i].kind, TTPU_F64, x), cases[i].f(x), 0);
       CHECK_NEAR(real1(cases[i].kind, TTPU_F32, narrow), (float)cases[i].f(narrow), 0);
       double half = (double)base_f32_from_bf16(base_bf16_from_f32((float)x));
-      CHECK_NEAR(real1(cases[i].kind, TTPU_BF16, half), base_f32_from_bf16(base_bf16_from_f32((float)cases[i].f(half))), 0);
+      CHECK_NEAR(real1(cases[i].kind, TTPU_BF16, half), base_f32_from_bf16(base_bf16_from_f32((float)cases[i].f(half))),
+                 0);
     }
   CHECK_NEAR(real1(IR_RSQRT, TTPU_F64, 4), 0.5, 0);
   CHECK_NEAR(real1(IR_LOGISTIC, TTPU_F64, 0), 0.5, 0);
@@ -176,26 +206,42 @@ TEST(complex_numbers) {
 }
 
 TEST(compare_select_clamp) {
-  static const bool want[6][3] = {{0, 1, 0}, {1, 0, 1}, {0, 1, 1}, {0, 0, 1}, {1, 1, 0}, {1, 0, 0}}; /* EQ NE GE GT LE LT; 1?2 2?2 3?2 */
+  static const bool want[6][3] = {{0, 1, 0}, {1, 0, 1}, {0, 1, 1},
+                                  {0, 0, 1}, {1, 1, 0}, {1, 0, 0}}; /* EQ NE GE GT LE LT; 1?2 2?2 3?2 */
   for (int d = 0; d < 6; ++d) {
     const ir_compare_attrs a = {(ir_direction)d};
     for (int k = 0; k < 3; ++k)
-      CHECK_EQ(run_scalar(IR_COMPARE, &a, TTPU_BOOL, 2, (ttpu_dtype[]){TTPU_F32, TTPU_F32}, (base_scalar[]){{.d = {k + 1}}, {.d = {2}}}).i, want[d][k]);
-    CHECK_EQ(run_scalar(IR_COMPARE, &a, TTPU_BOOL, 2, (ttpu_dtype[]){TTPU_F32, TTPU_F32}, (base_scalar[]){{.d = {NAN}}, {.d = {2}}}).i, d == IR_NE);
+      CHECK_EQ(run_scalar(IR_COMPARE, &a, TTPU_BOOL, 2, (ttpu_dtype[]){TTPU_F32, TTPU_F32},
+                          (base_scalar[]){{.d = {k + 1}}, {.d = {2}}})
+                   .i,
+               want[d][k]);
+    CHECK_EQ(run_scalar(IR_COMPARE, &a, TTPU_BOOL, 2, (ttpu_dtype[]){TTPU_F32, TTPU_F32},
+                        (base_scalar[]){{.d = {NAN}}, {.d = {2}}})
+                 .i,
+             d == IR_NE);
   }
   const ir_compare_attrs greater = {IR_GT};
-  CHECK_EQ(run_scalar(IR_COMPARE, &greater, TTPU_BOOL, 2, (ttpu_dtype[]){TTPU_U64, TTPU_U64}, (base_scalar[]){{.i = -1}, {.i = 1}}).i, 1);
-  CHECK_EQ(run_scalar(IR_SELECT, NULL, TTPU_I32, 3, (ttpu_dtype[]){TTPU_BOOL, TTPU_I32, TTPU_I32}, (base_scalar[]){{.i = 1}, {.i = 7}, {.i = 9}}).i, 7);
+  CHECK_EQ(run_scalar(IR_COMPARE, &greater, TTPU_BOOL, 2, (ttpu_dtype[]){TTPU_U64, TTPU_U64},
+                      (base_scalar[]){{.i = -1}, {.i = 1}})
+               .i,
+           1);
+  CHECK_EQ(run_scalar(IR_SELECT, NULL, TTPU_I32, 3, (ttpu_dtype[]){TTPU_BOOL, TTPU_I32, TTPU_I32},
+                      (base_scalar[]){{.i = 1}, {.i = 7}, {.i = 9}})
+               .i,
+           7);
   ttpu_dtype f[3] = {TTPU_F32, TTPU_F32, TTPU_F32};
-  CHECK_NEAR(run_scalar(IR_CLAMP, NULL, TTPU_F32, 3, f, (base_scalar[]){{.d = {-1}}, {.d = {5}}, {.d = {2}}}).d[0], 2, 0);
+  CHECK_NEAR(run_scalar(IR_CLAMP, NULL, TTPU_F32, 3, f, (base_scalar[]){{.d = {-1}}, {.d = {5}}, {.d = {2}}}).d[0], 2,
+             0);
   CHECK(isnan(run_scalar(IR_CLAMP, NULL, TTPU_F32, 3, f, (base_scalar[]){{.d = {-1}}, {.d = {NAN}}, {.d = {2}}}).d[0]));
 }
 
 TEST(reduce_precision_and_convert) {
   ttpu_dtype t = TTPU_F32;
   const ir_reduce_precision_attrs bf16 = {8, 7}, f16 = {5, 10};
-  CHECK_NEAR(run_scalar(IR_REDUCE_PRECISION, &bf16, t, 1, &t, &(base_scalar){.d = {1.00390625}}).d[0], 1, 0); /* a tie, to even */
-  CHECK_NEAR(run_scalar(IR_REDUCE_PRECISION, &bf16, t, 1, &t, &(base_scalar){.d = {3.0e38}}).d[0], (double)base_f32_from_bf16(base_bf16_from_f32(3.0e38f)), 0);
+  CHECK_NEAR(run_scalar(IR_REDUCE_PRECISION, &bf16, t, 1, &t, &(base_scalar){.d = {1.00390625}}).d[0], 1,
+             0); /* a tie, to even */
+  CHECK_NEAR(run_scalar(IR_REDUCE_PRECISION, &bf16, t, 1, &t, &(base_scalar){.d = {3.0e38}}).d[0],
+             (double)base_f32_from_bf16(base_bf16_from_f32(3.0e38f)), 0);
   CHECK_NEAR(run_scalar(IR_REDUCE_PRECISION, &f16, t, 1, &t, &(base_scalar){.d = {-70000}}).d[0], -INFINITY, 0);
   CHECK_NEAR(run_scalar(IR_REDUCE_PRECISION, &f16, t, 1, &t, &(base_scalar){.d = {1e-7}}).d[0], 0, 0);
   CHECK_EQ(run_scalar(IR_CONVERT, NULL, TTPU_I32, 1, &t, &(base_scalar){.d = {-2.9}}).i, -2);
@@ -220,7 +266,8 @@ static void check_array(test_op *t, ir_value v, const double *const *data, const
     free(t->operands[i].memory);
     t->operands[i] = test_view_new(in->dtype, in->rank, in->dims, LAYOUT_STRIDED);
     for (int64_t e = 0; e < base_numel(in->rank, in->dims); ++e)
-      base_scalar_store(in->dtype, test_element(in, e), base_scalar_convert(TTPU_F64, in->dtype, (base_scalar){.d = {data[i][e]}}));
+      base_scalar_store(in->dtype, test_element(in, e),
+                        base_scalar_convert(TTPU_F64, in->dtype, (base_scalar){.d = {data[i][e]}}));
   }
   views_of(t->operands, t->operand_count, x), views_of(out, t->op->result_count, y);
   CHECK_OK(soft_reference_op(t->f, t->op, x, y));
@@ -238,30 +285,48 @@ TEST(products) {
   test_op t;
   test_begin(&t);
   ir_value x = test_param(&t, TTPU_F32, 2, DIMS(2, 3)), y = test_param(&t, TTPU_F32, 2, DIMS(3, 2));
-  check_array(&t, ir_matmul(&t.b, x, y, IR_PRECISION_HIGHEST, TTPU_F32), DATA(LIST(1, 2, 3, 4, 5, 6), LIST(1, 0, 0, 1, 2, 2)), LIST(7, 8, 16, 17), 0);
+  check_array(&t, ir_matmul(&t.b, x, y, IR_PRECISION_HIGHEST, TTPU_F32),
+              DATA(LIST(1, 2, 3, 4, 5, 6), LIST(1, 0, 0, 1, 2, 2)), LIST(7, 8, 16, 17), 0);
   test_end(&t);
   /* 1 + 2^-9 has no bf16: one pass drops the tail, three passes keep it. */
   for (int precision = 0; precision < 3; ++precision) {
     test_begin(&t);
     x = test_param(&t, TTPU_F32, 2, DIMS(1, 1)), y = test_param(&t, TTPU_F32, 2, DIMS(1, 1));
     double a = 1 + 0x1p-9;
-    check_array(&t, ir_matmul(&t.b, x, y, (ir_precision)precision, TTPU_F32), DATA(&a, &a), LIST(precision == 0 ? 1 : precision == 1 ? 1 + 0x1p-8 : (double)(float)(a * a)), 0);
+    check_array(&t, ir_matmul(&t.b, x, y, (ir_precision)precision, TTPU_F32), DATA(&a, &a),
+                LIST(precision == 0   ? 1
+                     : precision == 1 ? 1 + 0x1p-8
+                                      : (double)(float)(a * a)),
+                0);
     test_end(&t);
   }
   test_begin(&t); /* batch dimension second on the left, contracting dimension first on the right */
   x = test_param(&t, TTPU_I64, 2, DIMS(2, 2)), y = test_param(&t, TTPU_I64, 2, DIMS(2, 2));
   const ir_dot_general_attrs a = {{DIMS(1), 1}, {DIMS(1), 1}, {DIMS(0), 1}, {DIMS(0), 1}, IR_PRECISION_DEFAULT};
-  check_array(&t, ir_dot_general(&t.b, x, y, &a, TTPU_I64), DATA(LIST(1, 2, 3, 4), LIST(5, 6, 7, 8)), LIST(1 * 5 + 3 * 7, 2 * 6 + 4 * 8), 0);
+  check_array(&t, ir_dot_general(&t.b, x, y, &a, TTPU_I64), DATA(LIST(1, 2, 3, 4), LIST(5, 6, 7, 8)),
+              LIST(1 * 5 + 3 * 7, 2 * 6 + 4 * 8), 0);
   test_end(&t);
 }
 
-static ir_convolution_attrs convolution_1d(const int64_t *stride, const int64_t *padding, const int64_t *lhs, const int64_t *rhs) {
+static ir_convolution_attrs convolution_1d(const int64_t *stride, const int64_t *padding, const int64_t *lhs,
+                                           const int64_t *rhs) {
   static const int64_t two[] = {2};
-  return (ir_convolution_attrs){.window_strides = {stride, 1}, .padding = {padding, 2}, .lhs_dilation = {lhs, 1}, .rhs_dilation = {rhs, 1},
-                                .input_batch_dimension = 0, .input_feature_dimension = 1, .input_spatial_dimensions = {two, 1},
-                                .kernel_output_feature_dimension = 0, .kernel_input_feature_dimension = 1, .kernel_spatial_dimensions = {two, 1},
-                                .output_batch_dimension = 0, .output_feature_dimension = 1, .output_spatial_dimensions = {two, 1},
-                                .feature_group_count = 1, .batch_group_count = 1, .precision = IR_PRECISION_HIGHEST};
+  return (ir_convolution_attrs){.window_strides = {stride, 1},
+                                .padding = {padding, 2},
+                                .lhs_dilation = {lhs, 1},
+                                .rhs_dilation = {rhs, 1},
+                                .input_batch_dimension = 0,
+                                .input_feature_dimension = 1,
+                                .input_spatial_dimensions = {two, 1},
+                                .kernel_output_feature_dimension = 0,
+                                .kernel_input_feature_dimension = 1,
+                                .kernel_spatial_dimensions = {two, 1},
+                                .output_batch_dimension = 0,
+                                .output_feature_dimension = 1,
+                                .output_spatial_dimensions = {two, 1},
+                                .feature_group_count = 1,
+                                .batch_group_count = 1,
+                                .precision = IR_PRECISION_HIGHEST};
 }
 
 TEST(convolution) {
@@ -269,12 +334,14 @@ TEST(convolution) {
   test_begin(&t);
   ir_value x = test_param(&t, TTPU_F32, 3, DIMS(1, 1, 5)), w = test_param(&t, TTPU_F32, 3, DIMS(1, 1, 3));
   ir_convolution_attrs a = convolution_1d(DIMS(2), DIMS(1, 1), DIMS(1), DIMS(1));
-  check_array(&t, ir_convolution(&t.b, x, w, &a, TTPU_F32), DATA(LIST(1, 2, 3, 4, 5), LIST(1, 10, 100)), LIST(210, 432, 54), 0);
+  check_array(&t, ir_convolution(&t.b, x, w, &a, TTPU_F32), DATA(LIST(1, 2, 3, 4, 5), LIST(1, 10, 100)),
+              LIST(210, 432, 54), 0);
   test_end(&t);
   test_begin(&t); /* dilated kernel: taps 0 and 2 */
   x = test_param(&t, TTPU_F32, 3, DIMS(1, 1, 5)), w = test_param(&t, TTPU_F32, 3, DIMS(1, 1, 2));
   a = convolution_1d(DIMS(1), DIMS(0, 0), DIMS(1), DIMS(2));
-  check_array(&t, ir_convolution(&t.b, x, w, &a, TTPU_F32), DATA(LIST(1, 2, 3, 4, 5), LIST(1, 10)), LIST(31, 42, 53), 0);
+  check_array(&t, ir_convolution(&t.b, x, w, &a, TTPU_F32), DATA(LIST(1, 2, 3, 4, 5), LIST(1, 10)), LIST(31, 42, 53),
+              0);
   test_end(&t);
   test_begin(&t); /* dilated input, reversed kernel: a transposed convolution */
   x = test_param(&t, TTPU_F32, 3, DIMS(1, 1, 2)), w = test_param(&t, TTPU_F32, 3, DIMS(1, 1, 2));
@@ -309,7 +376,8 @@ TEST(reductions_and_windows) {
   test_end(&t);
   test_begin(&t);
   x = test_param(&t, TTPU_F32, 1, DIMS(5));
-  const ir_window_attrs a = {.window_dimensions = {DIMS(3), 1}, .window_strides = {DIMS(2), 1}, .padding = {DIMS(1, 1), 2}};
+  const ir_window_attrs a = {
+      .window_dimensions = {DIMS(3), 1}, .window_strides = {DIMS(2), 1}, .padding = {DIMS(1, 1), 2}};
   check_array(&t, ir_reduce_window(&t.b, IR_MAXIMUM, x, &a), DATA(LIST(1, 5, 2, 2, -3), NULL), LIST(5, 5, 2), 0);
   test_end(&t);
 }
@@ -318,27 +386,34 @@ TEST(moves) {
   test_op t;
   test_begin(&t);
   ir_value x = test_param(&t, TTPU_I64, 1, DIMS(3)), fill = test_param(&t, TTPU_I64, 0, NULL);
-  check_array(&t, ir_pad(&t.b, x, fill, DIMS(-1), DIMS(2), DIMS(1)), DATA(LIST(1, 2, 3), LIST(9)), LIST(9, 2, 9, 3, 9, 9), 0);
+  check_array(&t, ir_pad(&t.b, x, fill, DIMS(-1), DIMS(2), DIMS(1)), DATA(LIST(1, 2, 3), LIST(9)),
+              LIST(9, 2, 9, 3, 9, 9), 0);
   test_end(&t);
   test_begin(&t);
   x = test_param(&t, TTPU_I64, 1, DIMS(6));
-  check_array(&t, ir_as_strided(&t.b, x, 2, DIMS(2, 3), DIMS(1, 2), 0), DATA(LIST(0, 1, 2, 3, 4, 5)), LIST(0, 2, 4, 1, 3, 5), 0);
+  check_array(&t, ir_as_strided(&t.b, x, 2, DIMS(2, 3), DIMS(1, 2), 0), DATA(LIST(0, 1, 2, 3, 4, 5)),
+              LIST(0, 2, 4, 1, 3, 5), 0);
   test_end(&t);
   test_begin(&t); /* indices are clamped */
   x = test_param(&t, TTPU_I64, 2, DIMS(3, 2));
-  check_array(&t, ir_take(&t.b, x, test_param(&t, TTPU_I64, 1, DIMS(3)), 0), DATA(LIST(1, 2, 3, 4, 5, 6), LIST(2, -5, 99)), LIST(5, 6, 1, 2, 5, 6), 0);
+  check_array(&t, ir_take(&t.b, x, test_param(&t, TTPU_I64, 1, DIMS(3)), 0),
+              DATA(LIST(1, 2, 3, 4, 5, 6), LIST(2, -5, 99)), LIST(5, 6, 1, 2, 5, 6), 0);
   test_end(&t);
   test_begin(&t); /* updates outside are dropped, duplicates add up */
   x = test_param(&t, TTPU_I64, 1, DIMS(3));
-  const ir_scatter_attrs a = {.inserted_window_dims = {DIMS(0), 1}, .scatter_dims_to_operand_dims = {DIMS(0), 1}, .index_vector_dim = 1};
+  const ir_scatter_attrs a = {
+      .inserted_window_dims = {DIMS(0), 1}, .scatter_dims_to_operand_dims = {DIMS(0), 1}, .index_vector_dim = 1};
   ir_value indices = test_param(&t, TTPU_I64, 1, DIMS(4)), updates = test_param(&t, TTPU_I64, 1, DIMS(4));
-  check_array(&t, ir_scatter(&t.b, x, indices, updates, &a, IR_ADD), DATA(LIST(1, 2, 3), LIST(1, 1, 7, -1), LIST(10, 20, 30, 40)), LIST(1, 32, 3), 0);
+  check_array(&t, ir_scatter(&t.b, x, indices, updates, &a, IR_ADD),
+              DATA(LIST(1, 2, 3), LIST(1, 1, 7, -1), LIST(10, 20, 30, 40)), LIST(1, 32, 3), 0);
   test_end(&t);
   test_begin(&t); /* a window that hangs over the edge loses only what hangs over */
   x = test_param(&t, TTPU_I64, 1, DIMS(3));
-  const ir_scatter_attrs w = {.update_window_dims = {DIMS(0), 1}, .scatter_dims_to_operand_dims = {DIMS(0), 1}, .index_vector_dim = 0};
+  const ir_scatter_attrs w = {
+      .update_window_dims = {DIMS(0), 1}, .scatter_dims_to_operand_dims = {DIMS(0), 1}, .index_vector_dim = 0};
   indices = test_param(&t, TTPU_I64, 1, DIMS(1)), updates = test_param(&t, TTPU_I64, 1, DIMS(2));
-  check_array(&t, ir_scatter(&t.b, x, indices, updates, &w, IR_NO_OP), DATA(LIST(1, 2, 3), LIST(2), LIST(8, 9)), LIST(1, 2, 8), 0);
+  check_array(&t, ir_scatter(&t.b, x, indices, updates, &w, IR_NO_OP), DATA(LIST(1, 2, 3), LIST(2), LIST(8, 9)),
+              LIST(1, 2, 8), 0);
   test_end(&t);
 }
 
@@ -346,17 +421,20 @@ TEST(orders) {
   test_op t;
   test_begin(&t);
   ir_value xs[2] = {test_param(&t, TTPU_F32, 1, DIMS(5)), test_param(&t, TTPU_F32, 1, DIMS(5))};
-  check_array(&t, ir_sort(&t.b, 2, xs, 0, false), DATA(LIST(3, NAN, -1, 3, -INFINITY), LIST(0, 1, 2, 3, 4)), LIST(-INFINITY, -1, 3, 3, NAN), 0);
+  check_array(&t, ir_sort(&t.b, 2, xs, 0, false), DATA(LIST(3, NAN, -1, 3, -INFINITY), LIST(0, 1, 2, 3, 4)),
+              LIST(-INFINITY, -1, 3, 3, NAN), 0);
   test_end(&t);
   test_begin(&t);
   ir_value x = test_param(&t, TTPU_F32, 1, DIMS(5));
   const ir_top_k_attrs top = {3, true, true};
-  check_array(&t, ir_append(&t.b, IR_TOP_K, 1, &x, &top, 0, NULL, 0, NULL), DATA(LIST(3, NAN, -1, 7, 2)), LIST(NAN, 7, 3), 0);
+  check_array(&t, ir_append(&t.b, IR_TOP_K, 1, &x, &top, 0, NULL, 0, NULL), DATA(LIST(3, NAN, -1, 7, 2)),
+              LIST(NAN, 7, 3), 0);
   test_end(&t);
   test_begin(&t);
   x = test_param(&t, TTPU_F32, 1, DIMS(4));
   const ir_scan_attrs scan = {0, false, IR_LOGCUMSUMEXP};
-  check_array(&t, ir_append(&t.b, IR_SCAN, 1, &x, &scan, 0, NULL, 0, NULL), DATA(LIST(-INFINITY, 0, 0, 1000)), LIST(-INFINITY, 0, log(2), 1000), 1e-7);
+  check_array(&t, ir_append(&t.b, IR_SCAN, 1, &x, &scan, 0, NULL, 0, NULL), DATA(LIST(-INFINITY, 0, 0, 1000)),
+              LIST(-INFINITY, 0, log(2), 1000), 1e-7);
   test_end(&t);
 }
 
@@ -371,7 +449,8 @@ TEST(cummax_indices) {
     float data[] = {1, 3, 3, 2, NAN, 5}, values[6];
     int64_t indices[6], n = 6;
     static const int64_t want[] = {0, 1, 2, 2, 4, 4};
-    soft_view in = soft_view_dense(TTPU_F32, 1, &n, data), out[2] = {soft_view_dense(TTPU_F32, 1, &n, values), soft_view_dense(TTPU_I64, 1, &n, indices)};
+    soft_view in = soft_view_dense(TTPU_F32, 1, &n, data),
+              out[2] = {soft_view_dense(TTPU_F32, 1, &n, values), soft_view_dense(TTPU_I64, 1, &n, indices)};
     CHECK_OK(soft_reference_op(t.f, t.op, &in, out));
     for (int i = 0; i < 6; ++i) CHECK_EQ(indices[i], want[i]);
     CHECK(values[3] == 3 && isnan(values[5]));
@@ -389,7 +468,8 @@ TEST(philox_known_answers) {
     uint64_t in[2] = {0, 0}, out_state[2];
     uint32_t bits[9];
     int64_t two = 2, nine = 9;
-    soft_view x = soft_view_dense(TTPU_U64, 1, &two, in), y[2] = {soft_view_dense(TTPU_U64, 1, &two, out_state), soft_view_dense(TTPU_U32, 1, &nine, bits)};
+    soft_view x = soft_view_dense(TTPU_U64, 1, &two, in),
+              y[2] = {soft_view_dense(TTPU_U64, 1, &two, out_state), soft_view_dense(TTPU_U32, 1, &nine, bits)};
     CHECK_OK(soft_reference_op(t.f, t.op, &x, y));
     for (int i = 0; i < 4; ++i) CHECK_EQ(bits[i], want[i]);
     CHECK_EQ(out_state[0], 0);
@@ -409,8 +489,8 @@ TEST(attention) {
                     test_param(&t, TTPU_F32, 4, DIMS(1, 1, 2, 1)), test_param(&t, TTPU_F32, 0, NULL)};
   const ir_attention_attrs a = {.causal = true};
   double high = log(3); /* weights 1 and 3 */
-  check_array(&t, ir_append(&t.b, IR_ATTENTION, 4, in, &a, 0, NULL, 0, NULL), DATA(LIST(1, 1, 2, 2), LIST(0, high), LIST(10, 20), LIST(1)),
-              LIST(10, 17.5, 10, 19), 1e-5);
+  check_array(&t, ir_append(&t.b, IR_ATTENTION, 4, in, &a, 0, NULL, 0, NULL),
+              DATA(LIST(1, 1, 2, 2), LIST(0, high), LIST(10, 20), LIST(1)), LIST(10, 17.5, 10, 19), 1e-5);
   test_end(&t);
 }
 
@@ -419,17 +499,20 @@ TEST(linear_algebra) {
   test_begin(&t);
   ir_value x = test_param(&t, TTPU_F64, 2, DIMS(2, 2));
   const ir_cholesky_attrs lower = {true};
-  check_array(&t, ir_append(&t.b, IR_CHOLESKY, 1, &x, &lower, 0, NULL, 0, NULL), DATA(LIST(4, 99, 2, 10)), LIST(2, 0, 1, 3), 0);
+  check_array(&t, ir_append(&t.b, IR_CHOLESKY, 1, &x, &lower, 0, NULL, 0, NULL), DATA(LIST(4, 99, 2, 10)),
+              LIST(2, 0, 1, 3), 0);
   test_end(&t);
   test_begin(&t); /* x a = b with a upper: x = {1, 2} */
   ir_value ab[2] = {test_param(&t, TTPU_F64, 2, DIMS(2, 2)), test_param(&t, TTPU_F64, 2, DIMS(1, 2))};
   const ir_triangular_solve_attrs right = {.left_side = false, .lower = false, .transpose_a = IR_NO_TRANSPOSE};
-  check_array(&t, ir_append(&t.b, IR_TRIANGULAR_SOLVE, 2, ab, &right, 0, NULL, 0, NULL), DATA(LIST(2, 3, 99, 4), LIST(2, 11)), LIST(1, 2), 0);
+  check_array(&t, ir_append(&t.b, IR_TRIANGULAR_SOLVE, 2, ab, &right, 0, NULL, 0, NULL),
+              DATA(LIST(2, 3, 99, 4), LIST(2, 11)), LIST(1, 2), 0);
   test_end(&t);
   test_begin(&t);
   x = test_param(&t, TTPU_F64, 1, DIMS(4));
   const ir_fft_attrs fft = {IR_FFT_RFFT, {DIMS(4), 1}};
-  check_array(&t, ir_append(&t.b, IR_FFT, 1, &x, &fft, 0, NULL, 0, NULL), DATA(LIST(1, 2, 3, 4)), LIST(10, -2, -2), 1e-15);
+  check_array(&t, ir_append(&t.b, IR_FFT, 1, &x, &fft, 0, NULL, 0, NULL), DATA(LIST(1, 2, 3, 4)), LIST(10, -2, -2),
+              1e-15);
   test_end(&t);
 }
 
@@ -440,7 +523,8 @@ TEST(a_whole_function) {
   test_begin(&t);
   ir_builder *b = &t.b;
   ir_value x = test_param(&t, TTPU_F32, 2, DIMS(2, 2)), y = x;
-  for (int i = 0; i < 40; ++i) y = ir_binary(b, IR_ADD, y, ir_like_f64(b, x, 1)); /* long enough for values to die on the way */
+  for (int i = 0; i < 40; ++i)
+    y = ir_binary(b, IR_ADD, y, ir_like_f64(b, x, 1)); /* long enough for values to die on the way */
   ir_return(b, 2, (ir_value[2]){y, x});
   float in[4] = {1, 2, 3, 4}, out[2][4];
   CHECK_OK(soft_reference_run(t.f, (void *[]){in}, (void *[]){out[0], out[1]}));
@@ -460,6 +544,7 @@ TEST(what_is_not_here_says_so) {
   test_begin(&t);
   ir_type type = ir_tensor(&t.b, TTPU_U32, 0, NULL);
   ir_value v = ir_append(&t.b, IR_REPLICA_ID, 0, NULL, NULL, 1, &type, 0, NULL);
-  if (test_operands(&t, v, false)) CHECK_FAILS(TTPU_UNIMPLEMENTED, "replica_id", soft_reference_op(t.f, t.op, NULL, NULL));
+  if (test_operands(&t, v, false))
+    CHECK_FAILS(TTPU_UNIMPLEMENTED, "replica_id", soft_reference_op(t.f, t.op, NULL, NULL));
   test_end(&t);
 }

@@ -25,7 +25,8 @@ static int level_count(void) {
 /* Distance of y from the true value in units of f32's last place there. */
 static double ulps_f32(float y, double truth) {
   if (isnan(truth)) return isnan(y) ? 0 : INFINITY;
-  if (fabs(truth) > (double)FLT_MAX * (1 + 0x1p-25)) return isinf(y) && !signbit(y) == !signbit(truth) ? 0 : fabs((double)y) >= (double)FLT_MAX ? 1 : INFINITY;
+  if (fabs(truth) > (double)FLT_MAX * (1 + 0x1p-25))
+    return isinf(y) && !signbit(y) == !signbit(truth) ? 0 : fabs((double)y) >= (double)FLT_MAX ? 1 : INFINITY;
   if (isnan(y) || isinf(y)) return INFINITY;
   int e;
   frexp(truth, &e);
@@ -51,20 +52,34 @@ static const struct {
   double (*truth)(double);
   double low, high, allowed;
 } functions[] = {
-    {IR_EXPONENTIAL, "exp", exp, -110, 100, 1.5},       {IR_LOG, "log", log, 0, 1e38, 2},
-    {IR_LOG, "log near 1", log, 0.3, 3, 2},             {IR_LOG_PLUS_ONE, "log1p", log1p, -1, 10, 2},
-    {IR_LOG_PLUS_ONE, "log1p small", log1p, -1e-3, 1e-3, 2}, {IR_LOG_PLUS_ONE, "log1p large", log1p, 1, 1e38, 2},
-    {IR_EXPONENTIAL_MINUS_ONE, "expm1", expm1, -20, 95, 2}, {IR_EXPONENTIAL_MINUS_ONE, "expm1 small", expm1, -1, 1, 2},
-    {IR_TANH, "tanh", tanh, -12, 12, 2},                {IR_TANH, "tanh small", tanh, -0.7, 0.7, 2},
-    {IR_LOGISTIC, "logistic", logistic, -105, 105, 2.5}, {IR_ERF, "erf", erf, -5, 5, 2},
-    {IR_SINE, "sin", sin, -100, 100, 2},                {IR_SINE, "sin far", sin, -1e6, 1e6, 2},
-    {IR_SINE, "sin very far", sin, -1e20, 1e20, 2},     {IR_COSINE, "cos", cos, -100, 100, 2},
-    {IR_COSINE, "cos far", cos, -1e6, 1e6, 2},          {IR_TAN, "tan", tan, -100, 100, 2},
-    {IR_TAN, "tan far", tan, -1e6, 1e6, 2},             {IR_RSQRT, "rsqrt", rsqrt, 0, 1e30, 2},
-    {IR_SQRT, "sqrt", sqrt, 0, 1e30, 0.51},             {IR_CBRT, "cbrt", cbrt, -1e30, 1e30, 1},
-    {IR_ERFC, "erfc", erfc, -5, 10, 1},                 {IR_ASIN, "asin", asin, -1, 1, 2},
-    {IR_ACOS, "acos", acos, -1, 1, 2},                  {IR_ATAN, "atan", atan, -100, 100, 2},
-    {IR_SINH, "sinh", sinh, -90, 90, 1},                {IR_COSH, "cosh", cosh, -90, 90, 1},
+    {IR_EXPONENTIAL, "exp", exp, -110, 100, 1.5},
+    {IR_LOG, "log", log, 0, 1e38, 2},
+    {IR_LOG, "log near 1", log, 0.3, 3, 2},
+    {IR_LOG_PLUS_ONE, "log1p", log1p, -1, 10, 2},
+    {IR_LOG_PLUS_ONE, "log1p small", log1p, -1e-3, 1e-3, 2},
+    {IR_LOG_PLUS_ONE, "log1p large", log1p, 1, 1e38, 2},
+    {IR_EXPONENTIAL_MINUS_ONE, "expm1", expm1, -20, 95, 2},
+    {IR_EXPONENTIAL_MINUS_ONE, "expm1 small", expm1, -1, 1, 2},
+    {IR_TANH, "tanh", tanh, -12, 12, 2},
+    {IR_TANH, "tanh small", tanh, -0.7, 0.7, 2},
+    {IR_LOGISTIC, "logistic", logistic, -105, 105, 2.5},
+    {IR_ERF, "erf", erf, -5, 5, 2},
+    {IR_SINE, "sin", sin, -100, 100, 2},
+    {IR_SINE, "sin far", sin, -1e6, 1e6, 2},
+    {IR_SINE, "sin very far", sin, -1e20, 1e20, 2},
+    {IR_COSINE, "cos", cos, -100, 100, 2},
+    {IR_COSINE, "cos far", cos, -1e6, 1e6, 2},
+    {IR_TAN, "tan", tan, -100, 100, 2},
+    {IR_TAN, "tan far", tan, -1e6, 1e6, 2},
+    {IR_RSQRT, "rsqrt", rsqrt, 0, 1e30, 2},
+    {IR_SQRT, "sqrt", sqrt, 0, 1e30, 0.51},
+    {IR_CBRT, "cbrt", cbrt, -1e30, 1e30, 1},
+    {IR_ERFC, "erfc", erfc, -5, 10, 1},
+    {IR_ASIN, "asin", asin, -1, 1, 2},
+    {IR_ACOS, "acos", acos, -1, 1, 2},
+    {IR_ATAN, "atan", atan, -100, 100, 2},
+    {IR_SINH, "sinh", sinh, -90, 90, 1},
+    {IR_COSH, "cosh", cosh, -90, 90, 1},
 };
 
 TEST(f32_functions_are_accurate_on_every_level) {
@@ -77,9 +92,11 @@ TEST(f32_functions_are_accurate_on_every_level) {
       tile_fn fn = tables[level].map[functions[k].kind][TTPU_F32];
       for (int round = 0; round < 100; ++round) {
         float x[N], y[N];
-        for (int i = 0; i < N; ++i) x[i] = (float)(functions[k].low + (functions[k].high - functions[k].low) * check_uniform(&seed));
+        for (int i = 0; i < N; ++i)
+          x[i] = (float)(functions[k].low + (functions[k].high - functions[k].low) * check_uniform(&seed));
         if (functions[k].low == 0 && round % 2)
-          for (int i = 0; i < N; ++i) x[i] = (float)exp(-103 + 190 * check_uniform(&seed)); /* all magnitudes, subnormals too */
+          for (int i = 0; i < N; ++i)
+            x[i] = (float)exp(-103 + 190 * check_uniform(&seed)); /* all magnitudes, subnormals too */
         fn(N, y, x, NULL, NULL, 0);
         for (int i = 0; i < N; ++i) {
           double u = ulps_f32(y[i], functions[k].truth((double)x[i]));
@@ -88,7 +105,8 @@ TEST(f32_functions_are_accurate_on_every_level) {
       }
       if (getenv("MATH_PRINT")) printf("  %-8s %-12s %.2f ulp at %.9g\n", levels[level], functions[k].name, worst, at);
       if (!(worst <= functions[k].allowed))
-        check_fail(__FILE__, __LINE__, "%s %s: %.2f ulp at %.9g, allowed %.2f", levels[level], functions[k].name, worst, at, functions[k].allowed);
+        check_fail(__FILE__, __LINE__, "%s %s: %.2f ulp at %.9g, allowed %.2f", levels[level], functions[k].name, worst,
+                   at, functions[k].allowed);
     }
 }
 
@@ -99,8 +117,12 @@ static const struct {
   long double (*truth)(long double);
   double low, high, allowed;
 } wide_functions[] = {
-    {IR_EXPONENTIAL, "exp", expl, -740, 705, 1.5}, {IR_LOG, "log", logl, 0, 1e300, 1.5}, {IR_LOG, "log near 1", logl, 0.5, 2, 1.5},
-    {IR_TANH, "tanh", tanhl, -20, 20, 2.2},           {IR_LOGISTIC, "logistic", logisticl, -30, 30, 3}, {IR_ERF, "erf", erfl, -5, 5, 2},
+    {IR_EXPONENTIAL, "exp", expl, -740, 705, 1.5},
+    {IR_LOG, "log", logl, 0, 1e300, 1.5},
+    {IR_LOG, "log near 1", logl, 0.5, 2, 1.5},
+    {IR_TANH, "tanh", tanhl, -20, 20, 2.2},
+    {IR_LOGISTIC, "logistic", logisticl, -30, 30, 3},
+    {IR_ERF, "erf", erfl, -5, 5, 2},
     {IR_SINE, "sin", sinl, -1e5, 1e5, 1},
 };
 TEST(f64_functions_are_accurate_on_every_level) {
@@ -112,7 +134,8 @@ TEST(f64_functions_are_accurate_on_every_level) {
       double worst = 0, at = 0;
       for (int round = 0; round < 50; ++round) {
         double x[N], y[N];
-        for (int i = 0; i < N; ++i) x[i] = wide_functions[k].low + (wide_functions[k].high - wide_functions[k].low) * check_uniform(&seed);
+        for (int i = 0; i < N; ++i)
+          x[i] = wide_functions[k].low + (wide_functions[k].high - wide_functions[k].low) * check_uniform(&seed);
         if (wide_functions[k].low == 0 && round % 2)
           for (int i = 0; i < N; ++i) x[i] = exp(-744 + 1450 * check_uniform(&seed));
         tables[level].map[wide_functions[k].kind][TTPU_F64](N, y, x, NULL, NULL, 0);
@@ -122,14 +145,16 @@ TEST(f64_functions_are_accurate_on_every_level) {
         }
       }
       if (!(worst <= wide_functions[k].allowed))
-        check_fail(__FILE__, __LINE__, "%s %s: %.2f ulp at %.17g, allowed %.2f", levels[level], wide_functions[k].name, worst, at, wide_functions[k].allowed);
+        check_fail(__FILE__, __LINE__, "%s %s: %.2f ulp at %.17g, allowed %.2f", levels[level], wide_functions[k].name,
+                   worst, at, wide_functions[k].allowed);
     }
 }
 
 TEST(special_values) {
   int count = level_count();
-  const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, FLT_MIN, FLT_MIN / 8, -FLT_MIN / 8, FLT_TRUE_MIN, FLT_MAX, -FLT_MAX,
-                           88.73f, 88.72f, -103.9f, -104.1f, 1e-20f, -1e-20f, 2.0f, 0.5f};
+  const float special[] = {0.0f,    -0.0f,       INFINITY,     -INFINITY,    NAN,     1.0f,     -1.0f,
+                           FLT_MIN, FLT_MIN / 8, -FLT_MIN / 8, FLT_TRUE_MIN, FLT_MAX, -FLT_MAX, 88.73f,
+                           88.72f,  -103.9f,     -104.1f,      1e-20f,       -1e-20f, 2.0f,     0.5f};
   enum { N = sizeof special / sizeof *special };
   for (int level = 0; level < count; ++level)
     for (size_t k = 0; k < sizeof functions / sizeof *functions; ++k) {
@@ -139,17 +164,21 @@ TEST(special_values) {
       for (int i = 0; i < N; ++i) {
         double truth = functions[k].truth((double)special[i]);
         fn(1, &one, &special[i], NULL, NULL, 1);
-        CHECK(memcmp(&one, &y[i], 4) == 0 || (isnan(one) && isnan(y[i])) || ulps_f32(one, truth) <= functions[k].allowed);
+        CHECK(memcmp(&one, &y[i], 4) == 0 || (isnan(one) && isnan(y[i])) ||
+              ulps_f32(one, truth) <= functions[k].allowed);
         bool sign_ok = truth != 0 || fabs((double)y[i]) > 0 || !signbit(truth) == !signbit(y[i]);
         if (!(ulps_f32(y[i], truth) <= functions[k].allowed) || !sign_ok)
-          check_fail(__FILE__, __LINE__, "%s %s(%g) is %g, expected %g", levels[level], functions[k].name, (double)special[i], (double)y[i], truth);
+          check_fail(__FILE__, __LINE__, "%s %s(%g) is %g, expected %g", levels[level], functions[k].name,
+                     (double)special[i], (double)y[i], truth);
       }
     }
 }
 
 TEST(power_is_accurate_and_special) {
   int count = level_count();
-  const float s[] = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 0.5f, -0.5f, 3.0f, -3.0f, INFINITY, -INFINITY, NAN, 2.5f, -2.5f, 1e30f, -1e30f, 16777217.0f, 8388609.0f, 1e-30f, FLT_TRUE_MIN};
+  const float s[] = {0.0f,  -0.0f, 1.0f,   -1.0f,       2.0f,       -2.0f,  0.5f,
+                     -0.5f, 3.0f,  -3.0f,  INFINITY,    -INFINITY,  NAN,    2.5f,
+                     -2.5f, 1e30f, -1e30f, 16777217.0f, 8388609.0f, 1e-30f, FLT_TRUE_MIN};
   enum { N = sizeof s / sizeof *s, M = 4096 };
   for (int level = 0; level < count; ++level) {
     tile_fn fn = tables[level].map[IR_POWER][TTPU_F32];
@@ -159,11 +188,14 @@ TEST(power_is_accurate_and_special) {
         fn(1, &y, &s[i], &s[j], NULL, 0);
         double truth = pow((double)s[i], (double)s[j]);
         bool sign_ok = truth != 0 || !signbit(truth) == !signbit(y);
-        if (!(ulps_f32(y, truth) <= 2) || !sign_ok) check_fail(__FILE__, __LINE__, "%s pow(%g, %g) is %g, expected %g", levels[level], (double)s[i], (double)s[j], (double)y, truth);
+        if (!(ulps_f32(y, truth) <= 2) || !sign_ok)
+          check_fail(__FILE__, __LINE__, "%s pow(%g, %g) is %g, expected %g", levels[level], (double)s[i], (double)s[j],
+                     (double)y, truth);
       }
     static float a[M], b[M], y[M];
     uint64_t seed = 7;
-    for (int i = 0; i < M; ++i) a[i] = (float)exp(20 * check_uniform(&seed) - 10), b[i] = (float)(16 * check_uniform(&seed) - 8);
+    for (int i = 0; i < M; ++i)
+      a[i] = (float)exp(20 * check_uniform(&seed) - 10), b[i] = (float)(16 * check_uniform(&seed) - 8);
     fn(M, y, a, b, NULL, 0);
     for (int i = 0; i < M; ++i) CHECK(ulps_f32(y[i], pow((double)a[i], (double)b[i])) <= 1);
   }
@@ -188,7 +220,8 @@ TEST(small_floats_convert_exactly) {
       }
       tables[level].round[types[t]](65536, rounded, wide, NULL, NULL, 0);
       for (int i = 0; i < 65536; ++i)
-        CHECK(rounded[i] == (t ? base_f32_from_f16(base_f16_from_f32(wide[i])) : base_f32_from_bf16(base_bf16_from_f32(wide[i]))));
+        CHECK(rounded[i] ==
+              (t ? base_f32_from_f16(base_f16_from_f32(wide[i])) : base_f32_from_bf16(base_bf16_from_f32(wide[i]))));
     }
 }
 

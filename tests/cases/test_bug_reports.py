@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import numpy
 import pytest
-import torch
 import torch.nn.functional as F
 from safetensors.torch import load_model, save_model
 from support import assert_same, assert_values, in_fresh_python, on_both
+
+import torch
 from torch import nn
 
 DEVICE = "tpu"
@@ -421,7 +422,10 @@ def reduce_empty():
 @case("E03", "P#187399", "baddbmm with a size of zero is wrong")
 def baddbmm_empty():
     out = torch.baddbmm(
-        torch.ones(2, 3, 4, device=DEVICE), torch.empty(2, 3, 0, device=DEVICE), torch.empty(2, 0, 4, device=DEVICE), beta=0.5
+        torch.ones(2, 3, 4, device=DEVICE),
+        torch.empty(2, 3, 0, device=DEVICE),
+        torch.empty(2, 0, 4, device=DEVICE),
+        beta=0.5,
     )
     assert_values(out, [[[0.5] * 4] * 3] * 2)
     shaped = torch.baddbmm(
@@ -644,7 +648,7 @@ def upload_rebound():
         moved = source.to(DEVICE, non_blocking=True)
         source.fill_(-1.0)
         del source
-        source = torch.full((1000,), -2.0)
+        torch.full((1000,), -2.0)
         assert_values(moved, [float(i)] * 1000)
 
 
@@ -653,7 +657,8 @@ def second_device():
     out = in_fresh_python(
         "import torch, torch_tpu\n"
         "torch.manual_seed(0)\n"
-        "model, x = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)), torch.randn(3, 4)\n"
+        "Linear = torch.nn.Linear\n"
+        "model, x = torch.nn.Sequential(Linear(4, 8), torch.nn.GELU(), Linear(8, 2)), torch.randn(3, 4)\n"
         "results = [model.to(f'tpu:{i}')(x.to(f'tpu:{i}')).cpu() for i in (0, 1)]\n"
         "assert torch.equal(*results) and results[0].isfinite().all()\n"
         "print('equal')",

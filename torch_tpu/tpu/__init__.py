@@ -8,7 +8,6 @@ import enum
 import types
 
 import torch
-
 from torch_tpu import _C
 from torch_tpu.tpu import amp as amp
 from torch_tpu.tpu.memory import (
@@ -284,7 +283,8 @@ def counters() -> dict:
 
     ops_recorded, op_cache_hits (results' metadata known), programs_run, program_cache_hits, programs_built (a piece not
     met before), programs_compiled (of these, how many needed new code; the rest only bound new sizes), host_reads,
-    uploads, and fallbacks: a dict of operator to count.
+    uploads, and two dicts of operator to count: fallbacks, and host, the factorisations (LU, QR, SVD, eigenvalues) that
+    always run on the CPU.
     """
     return _C.counters()
 
@@ -308,5 +308,5 @@ def errors_on_compile():
 
 
 def allow_fallback(allow: bool = True) -> None:
-    """Let operators that the device lacks run on the CPU (counted in ``counters()["fallbacks"]``) instead of raising."""
+    """Let operators that the device lacks run on the CPU, counted in ``counters()["fallbacks"]``; else they raise."""
     _C.allow_fallback(allow)

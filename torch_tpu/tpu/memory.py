@@ -7,7 +7,6 @@ All figures are bytes.
 import collections
 
 import torch
-
 from torch_tpu import _C
 
 __all__ = [

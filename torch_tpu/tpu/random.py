@@ -1,7 +1,6 @@
 """Random state: Philox, 16 bytes a device, the seed and then the offset."""
 
 import torch
-
 from torch_tpu import _C
 
 __all__ = [

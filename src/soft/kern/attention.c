@@ -30,15 +30,15 @@ static const attention_kernels *kernels(void) {
 typedef struct attention_task {
   const kern_attention *a;
   const attention_kernels *rows_kernels;
-  const gemm_kernel *kernel;    /* both products */
-  const gemm_skinny *skinny;    /* stream only */
+  const gemm_kernel *kernel; /* both products */
+  const gemm_skinny *skinny; /* stream only */
   ttpu_dtype acc;
-  int64_t element, acc_bytes;   /* bytes of an element of q, k, v; of an accumulator */
-  int64_t rows;                 /* of one key head: heads/kv_heads * m */
+  int64_t element, acc_bytes; /* bytes of an element of q, k, v; of an accumulator */
+  int64_t rows;               /* of one key head: heads/kv_heads * m */
   int64_t block_rows, row_blocks;
-  int64_t block_keys;           /* of a block, or of a chunk when streaming */
-  int64_t chunks;               /* stream only */
-  int64_t score_row, out_row;   /* accumulators from row to row */
+  int64_t block_keys;         /* of a block, or of a chunk when streaming */
+  int64_t chunks;             /* stream only */
+  int64_t score_row, out_row; /* accumulators from row to row */
   int64_t q_bytes, k_bytes, v_bytes, score_bytes, out_bytes, state_bytes, p_bytes, bias_bytes, worker_bytes;
   char *workspace;
   char *partial; /* stream only: each chunk's rows of [e sums, max, sum] */
@@ -46,7 +46,9 @@ typedef struct attention_task {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-typedef struct row { int64_t head, query; } row;
+typedef struct row {
+  int64_t head, query;
+} row;
 
 static row row_at(const attention_task *t, int64_t kv_head, int64_t r) {
   const int64_t m = t->a->m;
@@ -58,7 +60,8 @@ static int64_t keys_seen(const attention_task *t, row r) {
   return t->a->causal ? min64(t->a->n, r.query + 1) : t->a->n;
 }
 
-static const char *element_at(const void *p, int64_t element, const int64_t strides[4], int64_t i0, int64_t i1, int64_t i2) {
+static const char *element_at(const void *p, int64_t element, const int64_t strides[4], int64_t i0, int64_t i1,
+                              int64_t i2) {
   return (const char *)p + (i0 * strides[0] + i1 * strides[1] + i2 * strides[2]) * element;
 }
 
@@ -67,7 +70,8 @@ static const void *bias_row(const attention_task *t, int64_t batch, row r, int64
   const kern_attention *a = t->a;
   if (!a->bias) return NULL;
   const int64_t bytes = (int64_t)base_dtype_bytes(a->bias_dtype);
-  const char *from = element_at(a->bias, bytes, a->bias_strides, batch, r.head, r.query) + key0 * a->bias_strides[3] * bytes;
+  const char *from =
+      element_at(a->bias, bytes, a->bias_strides, batch, r.head, r.query) + key0 * a->bias_strides[3] * bytes;
   if (a->bias_dtype == TTPU_BOOL) {
     const uint8_t *mask = (const uint8_t *)from;
     for (int64_t j = 0; j < count; ++j) {
@@ -83,8 +87,8 @@ static const void *bias_row(const attention_task *t, int64_t batch, row r, int64
 }
 
 /* Softmax of one row's block of scores; its earlier sums `out` are brought to the new maximum. */
-static void softmax_row(const attention_task *t, void *score, int64_t seen, int64_t count, const void *bias, double *max,
-                        double *sum, void *out) {
+static void softmax_row(const attention_task *t, void *score, int64_t seen, int64_t count, const void *bias,
+                        double *max, double *sum, void *out) {
   const kern_attention *a = t->a;
   if (t->acc == TTPU_F32) {
     float high = (float)*max, total = (float)*sum;
@@ -107,8 +111,8 @@ static void finish_row(const attention_task *t, int64_t batch, row r, void *sums
   char *out = (char *)(uintptr_t)element_at(a->out, t->element, a->out_strides, batch, r.head, r.query);
   gemm_store_row(t->acc, a->dtype, a->e, sums, out, a->out_strides[3]);
   if (a->logsumexp)
-    a->logsumexp[batch * a->logsumexp_strides[0] + r.head * a->logsumexp_strides[1] + r.query * a->logsumexp_strides[2]] =
-        (float)(nothing ? -(double)INFINITY : max + log(sum));
+    a->logsumexp[batch * a->logsumexp_strides[0] + r.head * a->logsumexp_strides[1] +
+                 r.query * a->logsumexp_strides[2]] = (float)(nothing ? -(double)INFINITY : max + log(sum));
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -133,8 +137,8 @@ static block_buffers buffers_at(const attention_task *t, int worker) {
 }
 
 /* Rows of q, gathered (their heads may differ) and packed in panels of `height`. */
-static void pack_queries(const attention_task *t, int64_t batch, int64_t kv_head, int64_t row0, int64_t rows, int height,
-                         char *to) {
+static void pack_queries(const attention_task *t, int64_t batch, int64_t kv_head, int64_t row0, int64_t rows,
+                         int height, char *to) {
   const kern_attention *a = t->a;
   const int64_t padded = gemm_padded(t->kernel, a->d), packed = (int64_t)base_dtype_bytes(t->kernel->packed);
   for (int64_t r = 0; r < rows;) {
@@ -164,12 +168,13 @@ static void multiply_scores(const attention_task *t, int64_t rows, int height, i
   const int64_t packed = (int64_t)base_dtype_bytes(kernel->packed), line = gemm_padded(kernel, t->a->d) * packed;
   for (int64_t j = 0; j < keys; j += kernel->nr)
     for (int64_t r = 0; r < rows; r += height)
-      kernel->run(t->a->d, (int)min64(height, rows - r), (int)min64(kernel->nr, keys - j), b->q + r * line, b->k + j * line,
-                  b->score + (r * t->score_row + j) * t->acc_bytes, t->score_row, false);
+      kernel->run(t->a->d, (int)min64(height, rows - r), (int)min64(kernel->nr, keys - j), b->q + r * line,
+                  b->k + j * line, b->score + (r * t->score_row + j) * t->acc_bytes, t->score_row, false);
 }
 
 static bool values_in_place(const attention_task *t) {
-  return t->kernel->direct && t->a->dtype == t->kernel->packed && t->a->v_strides[3] == 1 && t->a->e % t->kernel->lanes == 0;
+  return t->kernel->direct && t->a->dtype == t->kernel->packed && t->a->v_strides[3] == 1 &&
+         t->a->e % t->kernel->lanes == 0;
 }
 
 /* out += probabilities * values: unpacked probabilities, and values where they lie when that is possible. */
@@ -198,8 +203,8 @@ static void multiply_values(const attention_task *t, int64_t rows, int height, i
       kernel->direct(keys, (int)min64(height, rows - r), (int)min64(kernel->nr, t->a->e - c),
                      b->score + r * t->score_row * t->acc_bytes, t->score_row, 1,
                      in_place ? values + c * packed : b->v + c * padded * packed,
-                     in_place ? t->a->v_strides[2] : kernel->nr, b->out + (r * t->out_row + c) * t->acc_bytes, t->out_row,
-                     true);
+                     in_place ? t->a->v_strides[2] : kernel->nr, b->out + (r * t->out_row + c) * t->acc_bytes,
+                     t->out_row, true);
 }
 
 static void run_block(const attention_task *t, int64_t batch, int64_t kv_head, int64_t row0, int64_t rows,
@@ -227,14 +232,16 @@ static void run_block(const attention_task *t, int64_t batch, int64_t kv_head, i
     for (int64_t r = 0; r < rows; ++r) {
       const row one = row_at(t, kv_head, row0 + r);
       const int64_t seen = max64(0, min64(keys, keys_seen(t, one) - key0));
-      softmax_row(t, b->score + r * t->score_row * t->acc_bytes, seen, keys, bias_row(t, batch, one, key0, seen, b->bias),
-                  &b->state[2 * r], &b->state[2 * r + 1], b->out + r * t->out_row * t->acc_bytes);
+      softmax_row(t, b->score + r * t->score_row * t->acc_bytes, seen, keys,
+                  bias_row(t, batch, one, key0, seen, b->bias), &b->state[2 * r], &b->state[2 * r + 1],
+                  b->out + r * t->out_row * t->acc_bytes);
     }
     const char *values = v + key0 * a->v_strides[2] * t->element;
     if (!values_in_place(t))
       for (int64_t c = 0; c < a->e; c += kernel->nr)
         gemm_pack(kernel, GEMM_B, a->dtype, (int)min64(kernel->nr, a->e - c), kernel->nr, keys,
-                  values + c * a->v_strides[3] * t->element, a->v_strides[3], a->v_strides[2], b->v + c * padded * packed);
+                  values + c * a->v_strides[3] * t->element, a->v_strides[3], a->v_strides[2],
+                  b->v + c * padded * packed);
     multiply_values(t, rows, height, keys, values, b);
   }
   for (int64_t r = 0; r < rows; ++r)
@@ -265,7 +272,8 @@ static void plan_blocks(attention_task *t) {
   const int64_t tall = t->block_rows + (kernel->a_by_rows ? kernel->mr : 1); /* tiles are loaded whole */
   t->q_bytes = 2 * round_up(tall * gemm_padded(kernel, a->d) * max64(packed, t->element) + 64, 64);
   t->k_bytes = round_up(round_up(t->block_keys, kernel->nr) * gemm_padded(kernel, a->d) * packed, 64);
-  t->v_bytes = values_in_place(t) ? 0 : round_up(round_up(a->e, kernel->nr) * gemm_padded(kernel, t->block_keys) * packed, 64);
+  t->v_bytes =
+      values_in_place(t) ? 0 : round_up(round_up(a->e, kernel->nr) * gemm_padded(kernel, t->block_keys) * packed, 64);
   t->score_bytes = round_up(t->block_rows * t->score_row * t->acc_bytes, 64);
   t->out_bytes = round_up(t->block_rows * t->out_row * t->acc_bytes, 64);
   t->p_bytes = kernel->direct ? 0 : 2 * round_up(tall * gemm_padded(kernel, t->score_row) * packed + 64, 64);
@@ -326,8 +334,8 @@ static void run_chunks(void *ctx, int64_t begin, int64_t end, int worker) {
       partial_state(t, partial)[0] = -(double)INFINITY;
     }
     if (keys == 0) continue;
-    t->skinny->dot(t->rows, keys, a->d, q, a->d,
-                   element_at(a->k, t->element, a->k_strides, batch, kv_head, key0), a->k_strides[2], score, t->score_row);
+    t->skinny->dot(t->rows, keys, a->d, q, a->d, element_at(a->k, t->element, a->k_strides, batch, kv_head, key0),
+                   a->k_strides[2], score, t->score_row);
     for (int64_t r = 0; r < t->rows; ++r) {
       const row one = row_at(t, kv_head, r);
       const int64_t seen = max64(0, min64(keys, keys_seen(t, one) - key0));
@@ -336,8 +344,8 @@ static void run_chunks(void *ctx, int64_t begin, int64_t end, int worker) {
                   &state[0], &state[1], partial_at(t, i, r));
     }
     t->skinny->axpy(t->rows, a->e, keys, score, t->score_row,
-                    element_at(a->v, t->element, a->v_strides, batch, kv_head, key0), a->v_strides[2], partial_at(t, i, 0),
-                    t->out_row / t->acc_bytes);
+                    element_at(a->v, t->element, a->v_strides, batch, kv_head, key0), a->v_strides[2],
+                    partial_at(t, i, 0), t->out_row / t->acc_bytes);
   }
 }
 
@@ -356,8 +364,10 @@ static void merge_chunks(const attention_task *t) {
         const double by = exp(state[0] - shift), other_by = exp(more[0] - shift);
         for (int64_t j = 0; j < a->e; ++j) {
           if (t->acc == TTPU_F32)
-            ((float *)(void *)whole)[j] = (float)(((float *)(void *)whole)[j] * by + ((float *)(void *)other)[j] * other_by);
-          else ((double *)(void *)whole)[j] = ((double *)(void *)whole)[j] * by + ((double *)(void *)other)[j] * other_by;
+            ((float *)(void *)whole)[j] =
+                (float)(((float *)(void *)whole)[j] * by + ((float *)(void *)other)[j] * other_by);
+          else
+            ((double *)(void *)whole)[j] = ((double *)(void *)whole)[j] * by + ((double *)(void *)other)[j] * other_by;
         }
         state[0] = max;
         state[1] = state[1] * by + more[1] * other_by;
@@ -376,9 +386,10 @@ static ttpu_status check(const kern_attention *a) {
   if (a->heads > 0 && (a->kv_heads == 0 || a->heads % a->kv_heads))
     return base_fail(TTPU_INVALID_ARGUMENT, "attention: %lld query heads are no multiple of %lld key heads",
                      (long long)a->heads, (long long)a->kv_heads);
-  if (a->bias && a->bias_dtype != TTPU_BOOL && !(a->bias_dtype > TTPU_NO_DTYPE && a->bias_dtype < TTPU_DTYPE_COUNT &&
-                                                 base_dtype_is_float(a->bias_dtype)))
-    return base_fail(TTPU_INVALID_ARGUMENT, "attention: a bias of dtype %d is neither float nor bool", (int)a->bias_dtype);
+  if (a->bias && a->bias_dtype != TTPU_BOOL &&
+      !(a->bias_dtype > TTPU_NO_DTYPE && a->bias_dtype < TTPU_DTYPE_COUNT && base_dtype_is_float(a->bias_dtype)))
+    return base_fail(TTPU_INVALID_ARGUMENT, "attention: a bias of dtype %d is neither float nor bool",
+                     (int)a->bias_dtype);
   return TTPU_OK;
 }
 
@@ -421,7 +432,8 @@ ttpu_status kern_attention_run(const kern_attention *a) {
   const int64_t cost = (int64_t)fmin(1e15, flops / (base_cpu()->avx512 ? 60 : base_cpu()->avx2 ? 30 : 2) + 100);
   if (t.skinny) {
     t.partial = t.workspace + base_pool_size() * t.worker_bytes;
-    const int64_t tasks = a->batch * a->kv_heads * t.chunks, bytes_cost = a->batch * a->kv_heads * a->n * (a->d + a->e) * t.element / 15;
+    const int64_t tasks = a->batch * a->kv_heads * t.chunks,
+                  bytes_cost = a->batch * a->kv_heads * a->n * (a->d + a->e) * t.element / 15;
     base_pool_run(tasks, max64(1, 5000 / max64(1, bytes_cost / tasks)), max64(cost, bytes_cost), run_chunks, &t);
     merge_chunks(&t);
   } else {

@@ -25,9 +25,9 @@ typedef struct kern_attention {
   const void *q, *k, *v;
   int64_t q_strides[4], k_strides[4], v_strides[4]; /* in elements, any value */
   double scale;
-  bool causal; /* key j is seen by query i when j <= i: aligned at the top left, PyTorch's is_causal */
-  const void *bias; /* NULL: none */
-  ttpu_dtype bias_dtype; /* any float: added; BOOL: a mask, true is seen */
+  bool causal;             /* key j is seen by query i when j <= i: aligned at the top left, PyTorch's is_causal */
+  const void *bias;        /* NULL: none */
+  ttpu_dtype bias_dtype;   /* any float: added; BOOL: a mask, true is seen */
   int64_t bias_strides[4]; /* over [B,H,M,N]; 0 where it is broadcast */
   void *out;
   int64_t out_strides[4];

@@ -14,7 +14,8 @@ static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static ttpu_status check(const kern_conv *c) {
   const ttpu_dtype kernel_dtype = c->kernel_dtype ? c->kernel_dtype : c->dtype;
   if (c->spatial < 0 || c->spatial > KERN_CONV_SPATIAL)
-    return base_fail(TTPU_UNIMPLEMENTED, "convolution: %d spatial dimensions, at most %d", c->spatial, KERN_CONV_SPATIAL);
+    return base_fail(TTPU_UNIMPLEMENTED, "convolution: %d spatial dimensions, at most %d", c->spatial,
+                     KERN_CONV_SPATIAL);
   if (!gemm_kernel_get(c->dtype, kernel_dtype, c->out_dtype, c->precision))
     return base_fail(TTPU_INVALID_ARGUMENT, "convolution: no product of dtypes %d and %d into %d", (int)c->dtype,
                      (int)kernel_dtype, (int)c->out_dtype);
@@ -22,20 +23,25 @@ static ttpu_status check(const kern_conv *c) {
     return base_fail(TTPU_INVALID_ARGUMENT, "convolution: negative size: batch %lld, features %lld to %lld",
                      (long long)c->batch, (long long)c->in_features, (long long)c->out_features);
   if (c->groups < 1 || c->batch_groups < 1 || (c->groups > 1 && c->batch_groups > 1))
-    return base_fail(TTPU_INVALID_ARGUMENT, "convolution: feature_group_count %lld and batch_group_count %lld: both are "
-                     "at least 1 and one of them is 1", (long long)c->groups, (long long)c->batch_groups);
+    return base_fail(TTPU_INVALID_ARGUMENT,
+                     "convolution: feature_group_count %lld and batch_group_count %lld: both are "
+                     "at least 1 and one of them is 1",
+                     (long long)c->groups, (long long)c->batch_groups);
   if (c->in_features % c->groups || c->out_features % c->groups || c->out_features % c->batch_groups ||
       c->batch % c->batch_groups)
-    return base_fail(TTPU_INVALID_ARGUMENT, "convolution: batch %lld and features %lld to %lld do not divide into %lld "
-                     "feature groups and %lld batch groups", (long long)c->batch, (long long)c->in_features,
-                     (long long)c->out_features, (long long)c->groups, (long long)c->batch_groups);
+    return base_fail(TTPU_INVALID_ARGUMENT,
+                     "convolution: batch %lld and features %lld to %lld do not divide into %lld "
+                     "feature groups and %lld batch groups",
+                     (long long)c->batch, (long long)c->in_features, (long long)c->out_features, (long long)c->groups,
+                     (long long)c->batch_groups);
   for (int d = 0; d < c->spatial; ++d) {
     if (c->in_size[d] < 0 || c->kernel_size[d] < 0 || c->out_size[d] < 0)
       return base_fail(TTPU_INVALID_ARGUMENT, "convolution: negative size in spatial dimension %d", d);
     if (c->window_stride[d] < 1 || c->lhs_dilation[d] < 1 || c->rhs_dilation[d] < 1)
-      return base_fail(TTPU_INVALID_ARGUMENT, "convolution: stride and dilations of spatial dimension %d must be "
-                       "positive: %lld, %lld, %lld", d, (long long)c->window_stride[d], (long long)c->lhs_dilation[d],
-                       (long long)c->rhs_dilation[d]);
+      return base_fail(TTPU_INVALID_ARGUMENT,
+                       "convolution: stride and dilations of spatial dimension %d must be "
+                       "positive: %lld, %lld, %lld",
+                       d, (long long)c->window_stride[d], (long long)c->lhs_dilation[d], (long long)c->rhs_dilation[d]);
   }
   if (c->bias && (c->bias_dtype <= TTPU_NO_DTYPE || c->bias_dtype >= TTPU_DTYPE_COUNT))
     return base_fail(TTPU_INVALID_ARGUMENT, "convolution: the bias has no dtype");
@@ -52,15 +58,27 @@ static bool is_empty(const kern_conv *c) {
 static conv_plain flatten(const kern_conv *c, int64_t lhs_dilation[3]) {
   const int64_t groups = c->groups * c->batch_groups;
   conv_plain p = {
-      .dtype = c->dtype, .kernel_dtype = c->kernel_dtype ? c->kernel_dtype : c->dtype, .out_dtype = c->out_dtype,
+      .dtype = c->dtype,
+      .kernel_dtype = c->kernel_dtype ? c->kernel_dtype : c->dtype,
+      .out_dtype = c->out_dtype,
       .precision = c->precision,
-      .groups = groups, .images = c->batch / c->batch_groups, .channels = c->in_features / c->groups,
+      .groups = groups,
+      .images = c->batch / c->batch_groups,
+      .channels = c->in_features / c->groups,
       .features = c->out_features / groups,
-      .in = c->in, .kernel = c->kernel, .out = c->out,
-      .in_image = c->in_batch, .in_channel = c->in_feature,
-      .kernel_channel = c->kernel_in, .kernel_feature = c->kernel_out,
-      .out_image = c->out_batch, .out_feature = c->out_feature,
-      .bias = c->bias, .bias_dtype = c->bias_dtype, .epilogue = c->epilogue, .epilogue_ctx = c->epilogue_ctx,
+      .in = c->in,
+      .kernel = c->kernel,
+      .out = c->out,
+      .in_image = c->in_batch,
+      .in_channel = c->in_feature,
+      .kernel_channel = c->kernel_in,
+      .kernel_feature = c->kernel_out,
+      .out_image = c->out_batch,
+      .out_feature = c->out_feature,
+      .bias = c->bias,
+      .bias_dtype = c->bias_dtype,
+      .epilogue = c->epilogue,
+      .epilogue_ctx = c->epilogue_ctx,
   };
   p.in_group = c->groups > 1 ? p.channels * c->in_feature : p.images * c->in_batch;
   p.kernel_group = p.features * c->kernel_out;
@@ -165,8 +183,11 @@ static void plan_positions(const conv_plain *c, conv_plan *p) {
   if (pixels_are_matrix(c, per_image, &stride)) {
     int64_t first = 0;
     for (int d = 0; d < 3; ++d) first -= c->pad[d] * c->in_spatial[d];
-    *o = (gemm_operand){.dtype = c->dtype, .data = c->in + first * (int64_t)base_dtype_bytes(c->dtype), .line = stride,
-                        .k = c->in_channel, .batch = per_image ? c->in_image : c->in_group};
+    *o = (gemm_operand){.dtype = c->dtype,
+                        .data = c->in + first * (int64_t)base_dtype_bytes(c->dtype),
+                        .line = stride,
+                        .k = c->in_channel,
+                        .batch = per_image ? c->in_image : c->in_group};
     return;
   }
   const int64_t inner = p->patches.channels_inner ? c->channels : c->taps[2];
@@ -272,7 +293,8 @@ static void store_positions(void *ctx, int64_t batch, int64_t row0, int64_t rows
     const int64_t y = rest % c->out_size[1];
     rest /= c->out_size[1];
     char *to = out + (rest / c->out_size[0] * c->out_image + rest % c->out_size[0] * c->out_spatial[0] +
-                      y * c->out_spatial[1] + x * c->out_spatial[2]) * ob;
+                      y * c->out_spatial[1] + x * c->out_spatial[2]) *
+                         ob;
     if (in_rows) {
       for (int64_t f = 0; f < features; ++f)
         gemm_store_row(acc, c->out_dtype, run, (const char *)tile + (f * tile_stride + i) * ab,
@@ -327,8 +349,8 @@ typedef struct copy_task {
 } copy_task;
 
 static void gather(int64_t bytes, int64_t n, const char *from, int64_t from_step, char *to, int64_t to_step) {
-#define GATHER(T)                                                                                                      \
-  for (int64_t i = 0; i < n; ++i) ((T *)(void *)to)[i * to_step] = ((const T *)(const void *)from)[i * from_step];     \
+#define GATHER(T)                                                                                                  \
+  for (int64_t i = 0; i < n; ++i) ((T *)(void *)to)[i * to_step] = ((const T *)(const void *)from)[i * from_step]; \
   return;
   switch (bytes) {
     case 1: GATHER(uint8_t)
@@ -351,8 +373,10 @@ static void copy_features(void *ctx, int64_t begin, int64_t end, int worker) {
     const char *from = c->kernel + (f / c->features * c->kernel_group + f % c->features * c->kernel_feature) * kb;
     char *to = t->to + f * t->plan->job.k * kb;
     for (int64_t w = 0; w < taps; ++w) {
-      const char *tap = from + (w % c->taps[2] * c->kernel_spatial[2] + w / c->taps[2] % c->taps[1] * c->kernel_spatial[1] +
-                                w / (c->taps[2] * c->taps[1]) * c->kernel_spatial[0]) * kb;
+      const char *tap =
+          from + (w % c->taps[2] * c->kernel_spatial[2] + w / c->taps[2] % c->taps[1] * c->kernel_spatial[1] +
+                  w / (c->taps[2] * c->taps[1]) * c->kernel_spatial[0]) *
+                     kb;
       if (inner) gather(kb, c->channels, tap, c->kernel_channel, to + w * c->channels * kb, 1);
       else gather(kb, c->channels, tap, c->kernel_channel, to + w * kb, taps);
     }

@@ -24,8 +24,8 @@ enum { KERN_CONV_SPATIAL = 3 };
 
 /* Called once per tile, before it is rounded and stored, with accumulators: element (feature0 + f, position0 + p) at
  * tile[f*feature_stride + p*position_stride]. A position counts images and output pixels in row-major order. */
-typedef void (*kern_conv_epilogue)(void *ctx, int64_t feature0, int64_t features, int64_t position0,
-                                   int64_t positions, void *tile, int64_t feature_stride, int64_t position_stride);
+typedef void (*kern_conv_epilogue)(void *ctx, int64_t feature0, int64_t features, int64_t position0, int64_t positions,
+                                   void *tile, int64_t feature_stride, int64_t position_stride);
 
 typedef struct kern_conv {
   ttpu_dtype dtype, kernel_dtype, out_dtype; /* kernel_dtype 0: dtype */

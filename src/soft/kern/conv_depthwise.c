@@ -38,7 +38,7 @@ typedef struct band_layout {
   int64_t in_rows;     /* input rows that they meet */
   int64_t phase_pitch; /* floats of one phase of a row */
   int64_t row_pitch;
-  int64_t bands;       /* in one output plane, over all slices */
+  int64_t bands; /* in one output plane, over all slices */
   int64_t worker_bytes;
 } band_layout;
 
@@ -52,7 +52,8 @@ static band_layout layout(const conv_plain *c) {
   b.rows = max64(1, min64(c->out_size[1], (fit - halo) / c->stride[1] + 1));
   b.in_rows = (b.rows - 1) * c->stride[1] + halo;
   b.bands = c->out_size[0] * ((c->out_size[1] + b.rows - 1) / b.rows);
-  b.worker_bytes = round_up(4 * (c->taps[0] * b.in_rows * b.row_pitch + ROWS * round_up(c->out_size[2], 64) + width + 64), 64);
+  b.worker_bytes =
+      round_up(4 * (c->taps[0] * b.in_rows * b.row_pitch + ROWS * round_up(c->out_size[2], 64) + width + 64), 64);
   return b;
 }
 
@@ -105,7 +106,8 @@ static void fill_row(const depthwise_task *t, const char *row, float *to, float 
   }
 }
 
-static void fill_band(const depthwise_task *t, const char *plane, int64_t z, int64_t y0, float *buffer, float *scratch) {
+static void fill_band(const depthwise_task *t, const char *plane, int64_t z, int64_t y0, float *buffer,
+                      float *scratch) {
   const conv_plain *c = t->c;
   const int64_t element = (int64_t)base_dtype_bytes(c->dtype);
   for (int64_t w = 0; w < c->taps[0]; ++w)
@@ -121,8 +123,8 @@ static void finish_row(const conv_plain *c, int64_t feature, int64_t image, int6
   const int64_t g = feature / c->features, f = feature % c->features;
   if (c->bias) {
     float bias;
-    gemm_convert_row(c->bias_dtype, TTPU_F32, 1, (const char *)c->bias + feature * (int64_t)base_dtype_bytes(c->bias_dtype),
-                     1, &bias);
+    gemm_convert_row(c->bias_dtype, TTPU_F32, 1,
+                     (const char *)c->bias + feature * (int64_t)base_dtype_bytes(c->bias_dtype), 1, &bias);
     for (int64_t x = 0; x < c->out_size[2]; ++x) row[x] += bias;
   }
   if (c->epilogue)
@@ -130,7 +132,8 @@ static void finish_row(const conv_plain *c, int64_t feature, int64_t image, int6
                 c->out_size[2], row, c->out_size[2], 1);
   gemm_store_row(TTPU_F32, c->out_dtype, c->out_size[2], row,
                  c->out + (image * c->out_image + g * c->out_group + f * c->out_feature + z * c->out_spatial[0] +
-                           y * c->out_spatial[1]) * (int64_t)base_dtype_bytes(c->out_dtype),
+                           y * c->out_spatial[1]) *
+                              (int64_t)base_dtype_bytes(c->out_dtype),
                  c->out_spatial[2]);
 }
 
@@ -166,7 +169,8 @@ static void run_bands(void *ctx, int64_t begin, int64_t end, int worker) {
 
 /* ---- channels last ----------------------------------------------------------------------------- */
 
-static void finish_pixel(const conv_plain *c, int64_t channel0, int64_t channels, int64_t position, char *out, float *sum) {
+static void finish_pixel(const conv_plain *c, int64_t channel0, int64_t channels, int64_t position, char *out,
+                         float *sum) {
   if (c->bias) {
     float bias[CHANNEL_BLOCK];
     gemm_convert_row(c->bias_dtype, TTPU_F32, channels,
@@ -185,8 +189,8 @@ static void live_taps(const conv_plain *c, int d, int64_t x, int64_t *from, int6
 }
 
 /* The taps that meet the input: where from (but for the pixel's image and first column), and which row of the weights. */
-static int list_taps(const conv_plain *c, int64_t z, int64_t y, int64_t z_from, int64_t z_to, int64_t y_from, int64_t y_to,
-                     int64_t x_from, int64_t x_to, int64_t *offsets, int32_t *rows) {
+static int list_taps(const conv_plain *c, int64_t z, int64_t y, int64_t z_from, int64_t z_to, int64_t y_from,
+                     int64_t y_to, int64_t x_from, int64_t x_to, int64_t *offsets, int32_t *rows) {
   int taps = 0;
   for (int64_t a = z_from; a < z_to; ++a)
     for (int64_t b = y_from; b < y_to; ++b)
@@ -211,7 +215,8 @@ static void run_pixel_rows(void *ctx, int64_t begin, int64_t end, int worker) {
   const bool in_place = c->out_dtype == TTPU_F32 && !c->bias && !c->epilogue;
   (void)worker;
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t y = i % c->out_size[1], z = i / c->out_size[1] % c->out_size[0], image = i / c->out_size[1] / c->out_size[0];
+    const int64_t y = i % c->out_size[1], z = i / c->out_size[1] % c->out_size[0],
+                  image = i / c->out_size[1] / c->out_size[0];
     int64_t z_from, z_to, y_from, y_to, x_from, x_to, listed_from = -1, listed_to = -1;
     int taps = 0;
     live_taps(c, 0, z, &z_from, &z_to);
@@ -225,12 +230,15 @@ static void run_pixel_rows(void *ctx, int64_t begin, int64_t end, int worker) {
         taps = list_taps(c, z, y, z_from, z_to, y_from, y_to, x_from, x_to, offsets, rows);
       }
       const char *in = c->in + (image * c->in_image + (x * c->stride[2] - c->pad[2]) * c->in_spatial[2]) * element;
-      char *out = c->out + (image * c->out_image + z * c->out_spatial[0] + y * c->out_spatial[1] + x * c->out_spatial[2]) * out_element;
+      char *out =
+          c->out +
+          (image * c->out_image + z * c->out_spatial[0] + y * c->out_spatial[1] + x * c->out_spatial[2]) * out_element;
       for (int64_t ch = 0; ch < c->groups; ch += CHANNEL_BLOCK) {
         const int64_t n = min64(CHANNEL_BLOCK, c->groups - ch);
         float *to = in_place ? (float *)(void *)out + ch : sum;
         k->pixel(c->dtype, n, taps, offsets, rows, t->weights + ch, c->groups, in + ch * element, to);
-        if (!in_place) finish_pixel(c, ch, n, ((image * c->out_size[0] + z) * c->out_size[1] + y) * c->out_size[2] + x, out, sum);
+        if (!in_place)
+          finish_pixel(c, ch, n, ((image * c->out_size[0] + z) * c->out_size[1] + y) * c->out_size[2] + x, out, sum);
       }
     }
   }
@@ -238,9 +246,7 @@ static void run_pixel_rows(void *ctx, int64_t begin, int64_t end, int worker) {
 
 /* ---- entry ----------------------------------------------------------------------------------- */
 
-static int64_t weight_bytes(const conv_plain *c) {
-  return round_up(4 * c->groups * c->features * count_taps(c), 64);
-}
+static int64_t weight_bytes(const conv_plain *c) { return round_up(4 * c->groups * c->features * count_taps(c), 64); }
 
 size_t conv_depthwise_workspace(const conv_plain *c) {
   return (size_t)(weight_bytes(c) + (channels_last(c) ? 0 : base_pool_size() * layout(c).worker_bytes));

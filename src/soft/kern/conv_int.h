@@ -62,8 +62,8 @@ void conv_fill_rows_avx512_2(const conv_segment *segments, int count, int64_t st
 typedef struct conv_depthwise_kernels {
   void (*rows)(int rows, int64_t n, int taps, const int64_t *offsets, const float *weights, const float *from,
                int64_t from_step, float *out, int64_t out_step);
-  void (*pixel)(ttpu_dtype dtype, int64_t n, int taps, const int64_t *offsets, const int32_t *rows, const float *weights,
-                int64_t pitch, const void *from, float *out);
+  void (*pixel)(ttpu_dtype dtype, int64_t n, int taps, const int64_t *offsets, const int32_t *rows,
+                const float *weights, int64_t pitch, const void *from, float *out);
 } conv_depthwise_kernels;
 extern const conv_depthwise_kernels conv_depthwise_portable, conv_depthwise_avx2, conv_depthwise_avx512;
 

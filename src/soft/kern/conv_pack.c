@@ -13,7 +13,9 @@ static int64_t ceil_div(int64_t a, int64_t b) { return -floor_div(-a, b); }
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
-typedef struct position { int64_t image, x[3]; } position;
+typedef struct position {
+  int64_t image, x[3];
+} position;
 
 static position position_at(const conv_plain *c, int64_t index) {
   position p;
@@ -73,25 +75,27 @@ static int make_segments(const conv_plain *c, int64_t line0, int lines, const in
   return count;
 }
 
-#define FILL_ROWS(T)                                                                                                   \
-  for (int64_t r = 0; r < rows; ++r) {                                                                                 \
-    const T *s = (const T *)src + r * src_step;                                                                        \
-    T *d = (T *)dst + r * dst_step;                                                                                    \
-    int lane = 0;                                                                                                      \
-    for (int i = 0; i < count; ++i) {                                                                                  \
-      const T *from = s + segments[i].offset;                                                                          \
-      for (; lane < segments[i].lane; ++lane) d[lane] = (T){0};                                                        \
-      if (step == 1)                                                                                                   \
-        for (int l = 0; l < segments[i].length; ++l) d[lane + l] = from[l];                                            \
-      else                                                                                                             \
-        for (int l = 0; l < segments[i].length; ++l) d[lane + l] = from[l * step];                                     \
-      lane += segments[i].length;                                                                                      \
-    }                                                                                                                  \
-    for (; lane < width; ++lane) d[lane] = (T){0};                                                                     \
-  }                                                                                                                    \
+#define FILL_ROWS(T)                                                               \
+  for (int64_t r = 0; r < rows; ++r) {                                             \
+    const T *s = (const T *)src + r * src_step;                                    \
+    T *d = (T *)dst + r * dst_step;                                                \
+    int lane = 0;                                                                  \
+    for (int i = 0; i < count; ++i) {                                              \
+      const T *from = s + segments[i].offset;                                      \
+      for (; lane < segments[i].lane; ++lane) d[lane] = (T){0};                    \
+      if (step == 1)                                                               \
+        for (int l = 0; l < segments[i].length; ++l) d[lane + l] = from[l];        \
+      else                                                                         \
+        for (int l = 0; l < segments[i].length; ++l) d[lane + l] = from[l * step]; \
+      lane += segments[i].length;                                                  \
+    }                                                                              \
+    for (; lane < width; ++lane) d[lane] = (T){0};                                 \
+  }                                                                                \
   return;
 
-typedef struct bytes_16 { uint64_t part[2]; } bytes_16;
+typedef struct bytes_16 {
+  uint64_t part[2];
+} bytes_16;
 
 static void fill_rows(size_t element, const conv_segment *segments, int count, int64_t step, int width, int64_t rows,
                       const void *src, int64_t src_step, void *dst, int64_t dst_step) {
@@ -153,8 +157,8 @@ static void copy_run(size_t element, int64_t n, const char *src, int64_t stride,
     memcpy(dst, src, (size_t)n * element);
     return;
   }
-#define COPY(T)                                                                                                        \
-  for (int64_t i = 0; i < n; ++i) ((T *)dst)[i] = ((const T *)src)[i * stride];                                        \
+#define COPY(T)                                                                 \
+  for (int64_t i = 0; i < n; ++i) ((T *)dst)[i] = ((const T *)src)[i * stride]; \
   return;
   switch (element) {
     case 1: COPY(uint8_t)

@@ -82,41 +82,43 @@ kern_walk kern_walk_begin(const kern_loop *loop, uint32_t rank, int64_t flat) {
 
 /* ---- one run ------------------------------------------------------------------------------------- */
 
-typedef struct { uint64_t low, high; } word128;
+typedef struct {
+  uint64_t low, high;
+} word128;
 
-#define MOVE_STRIDED(T)                                                                                            \
-  do {                                                                                                             \
-    if (to_step == (int64_t)sizeof(T))                                                                             \
-      for (int64_t i = 0; i < n; ++i) ((T *)to)[i] = *(const T *)(from + i * from_step);                           \
-    else if (from_step == (int64_t)sizeof(T))                                                                      \
-      for (int64_t i = 0; i < n; ++i) *(T *)(to + i * to_step) = ((const T *)from)[i];                             \
-    else                                                                                                           \
-      for (int64_t i = 0; i < n; ++i) *(T *)(to + i * to_step) = *(const T *)(from + i * from_step);               \
+#define MOVE_STRIDED(T)                                                                              \
+  do {                                                                                               \
+    if (to_step == (int64_t)sizeof(T))                                                               \
+      for (int64_t i = 0; i < n; ++i) ((T *)to)[i] = *(const T *)(from + i * from_step);             \
+    else if (from_step == (int64_t)sizeof(T))                                                        \
+      for (int64_t i = 0; i < n; ++i) *(T *)(to + i * to_step) = ((const T *)from)[i];               \
+    else                                                                                             \
+      for (int64_t i = 0; i < n; ++i) *(T *)(to + i * to_step) = *(const T *)(from + i * from_step); \
   } while (0)
 
 static void move_strided(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, size_t bytes) {
   switch (bytes) {
-  case 1: MOVE_STRIDED(uint8_t); return;
-  case 2: MOVE_STRIDED(uint16_t); return;
-  case 4: MOVE_STRIDED(uint32_t); return;
-  case 8: MOVE_STRIDED(uint64_t); return;
-  default: MOVE_STRIDED(word128); return;
+    case 1: MOVE_STRIDED(uint8_t); return;
+    case 2: MOVE_STRIDED(uint16_t); return;
+    case 4: MOVE_STRIDED(uint32_t); return;
+    case 8: MOVE_STRIDED(uint64_t); return;
+    default: MOVE_STRIDED(word128); return;
   }
 }
 
-#define FILL(T)                                                                                                    \
-  do {                                                                                                             \
-    T value = *(const T *)from;                                                                                    \
-    for (int64_t i = 0; i < n; ++i) ((T *)to)[i] = value;                                                          \
+#define FILL(T)                                           \
+  do {                                                    \
+    T value = *(const T *)from;                           \
+    for (int64_t i = 0; i < n; ++i) ((T *)to)[i] = value; \
   } while (0)
 
 static void fill_run(char *to, const char *from, int64_t n, size_t bytes) {
   switch (bytes) {
-  case 1: memset(to, *(const uint8_t *)from, (size_t)n); return;
-  case 2: FILL(uint16_t); return;
-  case 4: FILL(uint32_t); return;
-  case 8: FILL(uint64_t); return;
-  default: FILL(word128); return;
+    case 1: memset(to, *(const uint8_t *)from, (size_t)n); return;
+    case 2: FILL(uint16_t); return;
+    case 4: FILL(uint32_t); return;
+    case 8: FILL(uint64_t); return;
+    default: FILL(word128); return;
   }
 }
 
@@ -130,21 +132,22 @@ static void move_run(char *to, int64_t to_step, const char *from, int64_t from_s
 
 /* to[r * to_row + c] = from[c * from_row + r], r < rows, c < columns: destination rows are written whole, so that
  * a tile's cache lines on both sides are used up while they are near. */
-#define TRANSPOSE(T)                                                                                               \
-  for (int64_t r = 0; r < rows; ++r)                                                                               \
+#define TRANSPOSE(T)                 \
+  for (int64_t r = 0; r < rows; ++r) \
     for (int64_t c = 0; c < columns; ++c) ((T *)(to + r * to_row))[c] = ((const T *)(from + c * from_row))[r]
 
-#define SHUFFLE4(T, V)                                                                                             \
-  static void transpose_4x4_##T(char *to, int64_t to_row, const char *from, int64_t from_row) {                    \
-    V a, b, c, d;                                                                                                  \
-    memcpy(&a, from, sizeof a), memcpy(&b, from + from_row, sizeof b);                                             \
-    memcpy(&c, from + 2 * from_row, sizeof c), memcpy(&d, from + 3 * from_row, sizeof d);                          \
-    V ac_low = __builtin_shuffle(a, c, (V){0, 4, 1, 5}), ac_high = __builtin_shuffle(a, c, (V){2, 6, 3, 7});       \
-    V bd_low = __builtin_shuffle(b, d, (V){0, 4, 1, 5}), bd_high = __builtin_shuffle(b, d, (V){2, 6, 3, 7});       \
+#define SHUFFLE4(T, V)                                                                                              \
+  static void transpose_4x4_##T(char *to, int64_t to_row, const char *from, int64_t from_row) {                     \
+    V a, b, c, d;                                                                                                   \
+    memcpy(&a, from, sizeof a), memcpy(&b, from + from_row, sizeof b);                                              \
+    memcpy(&c, from + 2 * from_row, sizeof c), memcpy(&d, from + 3 * from_row, sizeof d);                           \
+    V ac_low = __builtin_shuffle(a, c, (V){0, 4, 1, 5}), ac_high = __builtin_shuffle(a, c, (V){2, 6, 3, 7});        \
+    V bd_low = __builtin_shuffle(b, d, (V){0, 4, 1, 5}), bd_high = __builtin_shuffle(b, d, (V){2, 6, 3, 7});        \
     a = __builtin_shuffle(ac_low, bd_low, (V){0, 4, 1, 5}), b = __builtin_shuffle(ac_low, bd_low, (V){2, 6, 3, 7}); \
-    c = __builtin_shuffle(ac_high, bd_high, (V){0, 4, 1, 5}), d = __builtin_shuffle(ac_high, bd_high, (V){2, 6, 3, 7}); \
-    memcpy(to, &a, sizeof a), memcpy(to + to_row, &b, sizeof b);                                                   \
-    memcpy(to + 2 * to_row, &c, sizeof c), memcpy(to + 3 * to_row, &d, sizeof d);                                  \
+    c = __builtin_shuffle(ac_high, bd_high, (V){0, 4, 1, 5}),                                                       \
+    d = __builtin_shuffle(ac_high, bd_high, (V){2, 6, 3, 7});                                                       \
+    memcpy(to, &a, sizeof a), memcpy(to + to_row, &b, sizeof b);                                                    \
+    memcpy(to + 2 * to_row, &c, sizeof c), memcpy(to + 3 * to_row, &d, sizeof d);                                   \
   }
 typedef uint32_t vector4 __attribute__((vector_size(16)));
 SHUFFLE4(uint32_t, vector4)
@@ -168,18 +171,18 @@ static void transpose_8x8(char *to, int64_t to_row, const char *from, int64_t fr
 static void transpose_edge(char *to, int64_t to_row, const char *from, int64_t from_row, int64_t rows, int64_t columns,
                            size_t bytes) {
   switch (bytes) {
-  case 1: TRANSPOSE(uint8_t); return;
-  case 2: TRANSPOSE(uint16_t); return;
-  case 4: TRANSPOSE(uint32_t); return;
-  case 8: TRANSPOSE(uint64_t); return;
-  default: TRANSPOSE(word128); return;
+    case 1: TRANSPOSE(uint8_t); return;
+    case 2: TRANSPOSE(uint16_t); return;
+    case 4: TRANSPOSE(uint32_t); return;
+    case 8: TRANSPOSE(uint64_t); return;
+    default: TRANSPOSE(word128); return;
   }
 }
 
 /* In little squares where there is a shuffle for the size, the rest element by element. The columns are the outer loop: a
  * few source lines are used up before the next ones are touched. */
-static void transpose_squares(char *to, int64_t to_row, const char *from, int64_t from_row, int64_t rows, int64_t columns,
-                           size_t bytes) {
+static void transpose_squares(char *to, int64_t to_row, const char *from, int64_t from_row, int64_t rows,
+                              int64_t columns, size_t bytes) {
   int64_t side = bytes == 4 ? 4 : bytes == 2 ? 8 : 0;
   if (side == 0 || rows < side || columns < side) {
     transpose_edge(to, to_row, from, from_row, rows, columns, bytes);
@@ -197,7 +200,8 @@ static void transpose_squares(char *to, int64_t to_row, const char *from, int64_
     transpose_edge(to + whole_columns * width, to_row, from + whole_columns * from_row, from_row, whole_rows,
                    columns - whole_columns, bytes);
   if (whole_rows < rows)
-    transpose_edge(to + whole_rows * to_row, to_row, from + whole_rows * width, from_row, rows - whole_rows, columns, bytes);
+    transpose_edge(to + whole_rows * to_row, to_row, from + whole_rows * width, from_row, rows - whole_rows, columns,
+                   bytes);
 }
 
 enum { TILE_BYTES = 8192 };
@@ -247,7 +251,7 @@ static void copy_rows(void *context, int64_t begin, int64_t end, int worker) {
 }
 
 /* Runs of a few bytes: the size as a constant makes each a move instead of a call. */
-#define COPY_SHORT(BYTES)                                                                                          \
+#define COPY_SHORT(BYTES) \
   for (int64_t i = begin; i < end; ++i, kern_walk_next(&w)) memcpy(j->to + w.offsets[0], j->from + w.offsets[1], BYTES)
 
 static void copy_short_runs(void *context, int64_t begin, int64_t end, int worker) {
@@ -256,12 +260,12 @@ static void copy_short_runs(void *context, int64_t begin, int64_t end, int worke
   uint32_t last = j->loop.rank - 1;
   kern_walk w = kern_walk_begin(&j->loop, last, begin);
   switch ((size_t)j->loop.dims[last] * j->bytes) {
-  case 2: COPY_SHORT(2); return;
-  case 4: COPY_SHORT(4); return;
-  case 8: COPY_SHORT(8); return;
-  case 16: COPY_SHORT(16); return;
-  case 32: COPY_SHORT(32); return;
-  default: COPY_SHORT(64); return;
+    case 2: COPY_SHORT(2); return;
+    case 4: COPY_SHORT(4); return;
+    case 8: COPY_SHORT(8); return;
+    case 16: COPY_SHORT(16); return;
+    case 32: COPY_SHORT(32); return;
+    default: COPY_SHORT(64); return;
   }
 }
 
@@ -277,8 +281,8 @@ static void copy_tiles(void *context, int64_t begin, int64_t end, int worker) {
     kern_walk w = kern_walk_begin(&j->loop, row_dim, i / (j->row_tiles * j->pieces));
     int64_t r = tile / j->pieces * j->tile_rows, c = tile % j->pieces * j->piece;
     transpose_tile(j->to + w.offsets[0] + r * to_row + c * (int64_t)j->bytes, to_row,
-                   j->from + w.offsets[1] + r * (int64_t)j->bytes + c * from_row, from_row, least(j->tile_rows, rows - r),
-                   least(j->piece, columns - c), j->bytes);
+                   j->from + w.offsets[1] + r * (int64_t)j->bytes + c * from_row, from_row,
+                   least(j->tile_rows, rows - r), least(j->piece, columns - c), j->bytes);
   }
 }
 
@@ -287,7 +291,8 @@ static bool find_transposition(copy_job *j) {
   kern_loop *l = &j->loop;
   uint32_t last = l->rank - 1;
   int64_t bytes = (int64_t)j->bytes;
-  if (l->rank < 2 || l->strides[0][last] != bytes || l->strides[1][last] == bytes || l->strides[1][last] == 0) return false;
+  if (l->rank < 2 || l->strides[0][last] != bytes || l->strides[1][last] == bytes || l->strides[1][last] == 0)
+    return false;
   for (uint32_t d = 0; d < last; ++d) {
     if (l->strides[1][d] != bytes || l->dims[d] < 4 || l->dims[last] < 4) continue;
     int64_t size = l->dims[d], to = l->strides[0][d], from = l->strides[1][d];
@@ -372,14 +377,14 @@ bool kern_same(const soft_view *a, const soft_view *b) {
 
 int64_t kern_integer_at(ttpu_dtype t, const void *p) {
   switch (t) {
-  case TTPU_I64: return *(const int64_t *)p;
-  case TTPU_I32: return *(const int32_t *)p;
-  case TTPU_I16: return *(const int16_t *)p;
-  case TTPU_I8: return *(const int8_t *)p;
-  case TTPU_U64: return *(const uint64_t *)p > INT64_MAX ? INT64_MAX : (int64_t)*(const uint64_t *)p;
-  case TTPU_U32: return *(const uint32_t *)p;
-  case TTPU_U16: return *(const uint16_t *)p;
-  default: return *(const uint8_t *)p;
+    case TTPU_I64: return *(const int64_t *)p;
+    case TTPU_I32: return *(const int32_t *)p;
+    case TTPU_I16: return *(const int16_t *)p;
+    case TTPU_I8: return *(const int8_t *)p;
+    case TTPU_U64: return *(const uint64_t *)p > INT64_MAX ? INT64_MAX : (int64_t)*(const uint64_t *)p;
+    case TTPU_U32: return *(const uint32_t *)p;
+    case TTPU_U16: return *(const uint16_t *)p;
+    default: return *(const uint8_t *)p;
   }
 }
 
@@ -389,5 +394,6 @@ void kern_read_integers(const soft_view *src, int64_t *dst) {
   kern_loop_make(&loop, src->rank, src->dims, 1, (const int64_t *const[]){src->strides}, &bytes);
   int64_t n = kern_loop_numel(&loop);
   kern_walk w = kern_walk_begin(&loop, loop.rank, 0);
-  for (int64_t i = 0; i < n; ++i, kern_walk_next(&w)) dst[i] = kern_integer_at(src->dtype, (char *)src->data + w.offsets[0]);
+  for (int64_t i = 0; i < n; ++i, kern_walk_next(&w))
+    dst[i] = kern_integer_at(src->dtype, (char *)src->data + w.offsets[0]);
 }

@@ -102,12 +102,13 @@ ttpu_status kern_reduce_window(ir_kind kind, const ir_window_attrs *a, const sof
                                const soft_view *y);
 /* Adds each source element to the window's element that wins `select`(it, later one). y was filled. */
 bool kern_select_and_add_supports(ir_direction select, const ir_window_attrs *a, ttpu_dtype t);
-ttpu_status kern_select_and_add(ir_direction select, const ir_window_attrs *a, const soft_view *x, const soft_view *source,
-                                const soft_view *y);
+ttpu_status kern_select_and_add(ir_direction select, const ir_window_attrs *a, const soft_view *x,
+                                const soft_view *source, const soft_view *y);
 
 bool kern_sort_supports(ttpu_dtype key);
 /* Sorts by x[0]; iota[i]: operand i is the position along dim and is not read. */
-ttpu_status kern_sort(bool descending, uint32_t dim, uint32_t count, const soft_view *x, const bool *iota, const soft_view *y);
+ttpu_status kern_sort(bool descending, uint32_t dim, uint32_t count, const soft_view *x, const bool *iota,
+                      const soft_view *y);
 ttpu_status kern_top_k(const ir_top_k_attrs *a, const soft_view *x, const soft_view *values, const soft_view *indices);
 
 bool kern_scan_supports(ir_scan_kind kind, ttpu_dtype t);
@@ -121,6 +122,7 @@ ttpu_status kern_fft(const ir_fft_attrs *a, const soft_view *x, const soft_view 
 
 bool kern_linalg_supports(ttpu_dtype t);
 ttpu_status kern_cholesky(bool lower, const soft_view *x, const soft_view *y);
-ttpu_status kern_triangular_solve(const ir_triangular_solve_attrs *t, const soft_view *a, const soft_view *b, const soft_view *y);
+ttpu_status kern_triangular_solve(const ir_triangular_solve_attrs *t, const soft_view *a, const soft_view *b,
+                                  const soft_view *y);
 
 #endif

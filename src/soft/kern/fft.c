@@ -11,7 +11,9 @@
 #include "soft/kern/data.h"
 #include "soft/kern/wide.h"
 
-typedef struct cpx { double re, im; } cpx;
+typedef struct cpx {
+  double re, im;
+} cpx;
 
 static inline cpx add(cpx a, cpx b) { return (cpx){a.re + b.re, a.im + b.im}; }
 static inline cpx sub(cpx a, cpx b) { return (cpx){a.re - b.re, a.im - b.im}; }
@@ -38,14 +40,14 @@ static cpx root(int64_t k, int64_t n, double sign) {
   double angle;
   cpx z;
   switch (eighth) {
-  case 0: angle = 2 * M_PI * (double)k / (double)n, z = (cpx){cos(angle), sin(angle)}; break;
-  case 1: angle = 2 * M_PI * (double)(n - 4 * k) / (double)(4 * n), z = (cpx){sin(angle), cos(angle)}; break;
-  case 2: angle = 2 * M_PI * (double)(4 * k - n) / (double)(4 * n), z = (cpx){-sin(angle), cos(angle)}; break;
-  case 3: angle = 2 * M_PI * (double)(n - 2 * k) / (double)(2 * n), z = (cpx){-cos(angle), sin(angle)}; break;
-  case 4: angle = 2 * M_PI * (double)(2 * k - n) / (double)(2 * n), z = (cpx){-cos(angle), -sin(angle)}; break;
-  case 5: angle = 2 * M_PI * (double)(3 * n - 4 * k) / (double)(4 * n), z = (cpx){-sin(angle), -cos(angle)}; break;
-  case 6: angle = 2 * M_PI * (double)(4 * k - 3 * n) / (double)(4 * n), z = (cpx){sin(angle), -cos(angle)}; break;
-  default: angle = 2 * M_PI * (double)(n - k) / (double)n, z = (cpx){cos(angle), -sin(angle)}; break;
+    case 0: angle = 2 * M_PI * (double)k / (double)n, z = (cpx){cos(angle), sin(angle)}; break;
+    case 1: angle = 2 * M_PI * (double)(n - 4 * k) / (double)(4 * n), z = (cpx){sin(angle), cos(angle)}; break;
+    case 2: angle = 2 * M_PI * (double)(4 * k - n) / (double)(4 * n), z = (cpx){-sin(angle), cos(angle)}; break;
+    case 3: angle = 2 * M_PI * (double)(n - 2 * k) / (double)(2 * n), z = (cpx){-cos(angle), sin(angle)}; break;
+    case 4: angle = 2 * M_PI * (double)(2 * k - n) / (double)(2 * n), z = (cpx){-cos(angle), -sin(angle)}; break;
+    case 5: angle = 2 * M_PI * (double)(3 * n - 4 * k) / (double)(4 * n), z = (cpx){-sin(angle), -cos(angle)}; break;
+    case 6: angle = 2 * M_PI * (double)(4 * k - 3 * n) / (double)(4 * n), z = (cpx){sin(angle), -cos(angle)}; break;
+    default: angle = 2 * M_PI * (double)(n - k) / (double)n, z = (cpx){cos(angle), -sin(angle)}; break;
   }
   z.im *= sign;
   return z;
@@ -86,12 +88,14 @@ static void pass(const plan *p, int64_t r, int64_t n, int64_t s, const cpx *rest
         out[q + 2 * s] = mul(sub(half, turn), w2);
       }
     } else { /* 5: cos and sin of 72 and 144 degrees */
-      const double c1 = 0.30901699437494742410, c2 = -0.80901699437494742410, s1 = 0.95105651629515357212, s2 = 0.58778525229247312917;
+      const double c1 = 0.30901699437494742410, c2 = -0.80901699437494742410, s1 = 0.95105651629515357212,
+                   s2 = 0.58778525229247312917;
       for (int64_t q = 0; q < s; ++q) {
         cpx a = in[q], b = in[q + s * m], c = in[q + 2 * s * m], d = in[q + 3 * s * m], e = in[q + 4 * s * m];
         cpx be = add(b, e), cd = add(c, d), be_ = sub(b, e), cd_ = sub(c, d);
         cpx r1 = add(a, add(scaled(be, c1), scaled(cd, c2))), r2 = add(a, add(scaled(be, c2), scaled(cd, c1)));
-        cpx i1 = turned(add(scaled(be_, s1), scaled(cd_, s2)), sign), i2 = turned(sub(scaled(be_, s2), scaled(cd_, s1)), sign);
+        cpx i1 = turned(add(scaled(be_, s1), scaled(cd_, s2)), sign),
+            i2 = turned(sub(scaled(be_, s2), scaled(cd_, s1)), sign);
         out[q] = add(a, add(be, cd));
         out[q + s] = mul(add(r1, i1), w1);
         out[q + 2 * s] = mul(add(r2, i2), w2);
@@ -261,7 +265,8 @@ static void convert_rows(void *context, int64_t begin, int64_t end, int worker) 
       int64_t n = length - at < KERN_ROW ? length - at : KERN_ROW;
       if (!j->store) {
         w->load(v->dtype, p + at * step, step, n, row);
-        for (int64_t i = 0; i < n; ++i) x[at + i] = complex ? (cpx){row[2 * i].f, row[2 * i + 1].f} : (cpx){row[i].f, 0};
+        for (int64_t i = 0; i < n; ++i)
+          x[at + i] = complex ? (cpx){row[2 * i].f, row[2 * i + 1].f} : (cpx){row[i].f, 0};
         continue;
       }
       for (int64_t i = 0; i < n; ++i) {
@@ -291,17 +296,21 @@ static void complete_hermitian(cpx *data, int64_t rows, int64_t n) {
     for (int64_t k = n / 2 + 1; k < n; ++k) data[r * n + k] = (cpx){data[r * n + n - k].re, -data[r * n + n - k].im};
 }
 
-bool kern_fft_supports(const ir_fft_attrs *a, ttpu_dtype t) { return a->fft_length.count > 0 && (base_dtype_is_float(t) || base_dtype_is_complex(t)); }
+bool kern_fft_supports(const ir_fft_attrs *a, ttpu_dtype t) {
+  return a->fft_length.count > 0 && (base_dtype_is_float(t) || base_dtype_is_complex(t));
+}
 
 ttpu_status kern_fft(const ir_fft_attrs *a, const soft_view *x, const soft_view *y) {
   uint32_t rank = x->rank, transformed = a->fft_length.count;
   bool inverse = a->fft_type == IR_FFT_IFFT || a->fft_type == IR_FFT_IRFFT;
   int64_t dims[TTPU_MAX_RANK], count = 1;
   memcpy(dims, x->dims, sizeof dims);
-  for (uint32_t d = 0; d < transformed; ++d) dims[rank - transformed + d] = a->fft_length.data[d], count *= a->fft_length.data[d];
+  for (uint32_t d = 0; d < transformed; ++d)
+    dims[rank - transformed + d] = a->fft_length.data[d], count *= a->fft_length.data[d];
   if (base_numel(y->rank, y->dims) == 0) return TTPU_OK;
   size_t bytes = (size_t)base_numel(rank, dims) * sizeof(cpx);
-  convert_job j = {.v = x, .data = base_alloc_aligned(64, bytes), .row = dims[rank - 1], .scale = inverse ? 1 / (double)count : 1};
+  convert_job j = {
+      .v = x, .data = base_alloc_aligned(64, bytes), .row = dims[rank - 1], .scale = inverse ? 1 / (double)count : 1};
   if (!j.data) return base_no_memory(bytes);
   ttpu_status status = TTPU_OK;
   convert_all(&j);

@@ -15,13 +15,14 @@ enum { TABLE = 512 }; /* batch positions in a block at most */
 typedef struct gather_job {
   const soft_view *x, *indices, *y;
   size_t bytes;
-  kern_loop window; /* view 0: y, 1: x */
+  kern_loop window;  /* view 0: y, 1: x */
   uint32_t row_rank; /* window dimensions before the run */
   int64_t run;       /* bytes */
   int64_t rows;
   /* batch dimensions of y in order */
   uint32_t batch_rank;
-  int64_t batch_dims[TTPU_MAX_RANK], batch_y[TTPU_MAX_RANK], batch_x[TTPU_MAX_RANK]; /* strides in bytes; x: batching dims */
+  int64_t batch_dims[TTPU_MAX_RANK], batch_y[TTPU_MAX_RANK],
+      batch_x[TTPU_MAX_RANK];         /* strides in bytes; x: batching dims */
   int64_t batch_index[TTPU_MAX_RANK]; /* strides of indices in bytes */
   int64_t batches;
   uint32_t components; /* of an index vector */
@@ -50,7 +51,8 @@ static void find_window(gather_job *j, const ir_gather_attrs *a) {
   kern_loop_make(&j->window, n, dims, 2, (const int64_t *const[]){to, from}, (const size_t[]){j->bytes, j->bytes});
   kern_loop_sort(&j->window);
   uint32_t last = j->window.rank - 1;
-  bool contiguous = j->window.rank > 0 && j->window.strides[0][last] == (int64_t)j->bytes && j->window.strides[1][last] == (int64_t)j->bytes;
+  bool contiguous = j->window.rank > 0 && j->window.strides[0][last] == (int64_t)j->bytes &&
+                    j->window.strides[1][last] == (int64_t)j->bytes;
   j->row_rank = contiguous ? last : j->window.rank;
   j->run = contiguous ? j->window.dims[last] * (int64_t)j->bytes : (int64_t)j->bytes;
   j->rows = base_numel(j->row_rank, j->window.dims);
@@ -89,22 +91,23 @@ static void find_batch(gather_job *j, const ir_gather_attrs *a) {
 /* ---- a block ------------------------------------------------------------------------------------- */
 
 /* from[i] += clamped index * stride, for n indices `step` bytes apart. */
-#define ADD_INDICES(T)                                                                                             \
-  for (int64_t i = 0; i < n; ++i) {                                                                                \
-    int64_t v = (int64_t)*(const T *)(p + i * step);                                                               \
-    v = v < 0 ? 0 : v > limit ? limit : v;                                                                         \
-    from[i] += v * stride;                                                                                         \
+#define ADD_INDICES(T)                               \
+  for (int64_t i = 0; i < n; ++i) {                  \
+    int64_t v = (int64_t)*(const T *)(p + i * step); \
+    v = v < 0 ? 0 : v > limit ? limit : v;           \
+    from[i] += v * stride;                           \
   }
 
-static void add_indices(ttpu_dtype t, const char *p, int64_t step, int64_t n, int64_t limit, int64_t stride, int64_t *from) {
+static void add_indices(ttpu_dtype t, const char *p, int64_t step, int64_t n, int64_t limit, int64_t stride,
+                        int64_t *from) {
   switch (t) {
-  case TTPU_I64: ADD_INDICES(int64_t); return;
-  case TTPU_I32: ADD_INDICES(int32_t); return;
-  default:
-    for (int64_t i = 0; i < n; ++i) {
-      int64_t v = kern_integer_at(t, p + i * step);
-      from[i] += (v < 0 ? 0 : v > limit ? limit : v) * stride;
-    }
+    case TTPU_I64: ADD_INDICES(int64_t); return;
+    case TTPU_I32: ADD_INDICES(int32_t); return;
+    default:
+      for (int64_t i = 0; i < n; ++i) {
+        int64_t v = kern_integer_at(t, p + i * step);
+        from[i] += (v < 0 ? 0 : v > limit ? limit : v) * stride;
+      }
   }
 }
 
@@ -134,8 +137,8 @@ static void fill_table(const gather_job *j, int64_t begin, int64_t end, int64_t 
     segment s = segment_at(j, b, end);
     for (int64_t i = 0; i < s.n; ++i) to[i] = s.y + i * s.y_step, from[i] = s.x + i * s.x_step;
     for (uint32_t k = 0; k < j->components; ++k)
-      add_indices(j->indices->dtype, (const char *)j->indices->data + s.index + k * j->component_stride, s.index_step, s.n,
-                  j->component_limit[k], j->component_x[k], from);
+      add_indices(j->indices->dtype, (const char *)j->indices->data + s.index + k * j->component_stride, s.index_step,
+                  s.n, j->component_limit[k], j->component_x[k], from);
     b += s.n, to += s.n, from += s.n;
   }
 }
@@ -147,19 +150,19 @@ typedef uint16_t loose16 __attribute__((aligned(1), may_alias));
 typedef uint32_t loose32 __attribute__((aligned(1), may_alias));
 typedef uint64_t loose64 __attribute__((aligned(1), may_alias));
 
-#define MOVE_POINTS(T, I)                                                                                          \
-  for (int64_t i = 0; i < s.n; ++i) {                                                                              \
-    int64_t v = (int64_t)*(const I *)(p + i * s.index_step);                                                       \
-    v = v < 0 ? 0 : v > limit ? limit : v;                                                                         \
-    *(T *)(y + i * s.y_step) = *(const T *)(x + i * s.x_step + v * stride);                                        \
-  }                                                                                                                \
+#define MOVE_POINTS(T, I)                                                   \
+  for (int64_t i = 0; i < s.n; ++i) {                                       \
+    int64_t v = (int64_t)*(const I *)(p + i * s.index_step);                \
+    v = v < 0 ? 0 : v > limit ? limit : v;                                  \
+    *(T *)(y + i * s.y_step) = *(const T *)(x + i * s.x_step + v * stride); \
+  }                                                                         \
   break
-#define MOVE_SIZES(I)                                                                                              \
-  switch (j->run) {                                                                                                \
-  case 1: MOVE_POINTS(uint8_t, I);                                                                                 \
-  case 2: MOVE_POINTS(loose16, I);                                                                                \
-  case 4: MOVE_POINTS(loose32, I);                                                                                \
-  default: MOVE_POINTS(loose64, I);                                                                               \
+#define MOVE_SIZES(I)                 \
+  switch (j->run) {                   \
+    case 1: MOVE_POINTS(uint8_t, I);  \
+    case 2: MOVE_POINTS(loose16, I);  \
+    case 4: MOVE_POINTS(loose32, I);  \
+    default: MOVE_POINTS(loose64, I); \
   }
 
 static bool is_points(const gather_job *j) {
@@ -175,28 +178,31 @@ static void gather_points(void *context, int64_t begin, int64_t end, int worker)
     segment s = segment_at(j, b, end);
     char *y = (char *)j->y->data + s.y;
     const char *x = (const char *)j->x->data + s.x, *p = (const char *)j->indices->data + s.index;
-    if (j->indices->dtype == TTPU_I64) { MOVE_SIZES(int64_t) }
-    else { MOVE_SIZES(int32_t) }
+    if (j->indices->dtype == TTPU_I64) {
+      MOVE_SIZES(int64_t)
+    } else {
+      MOVE_SIZES(int32_t)
+    }
     b += s.n;
   }
 }
 
 /* ---- runs ---------------------------------------------------------------------------------------------- */
 
-#define MOVE_EACH(BYTES)                                                                                           \
+#define MOVE_EACH(BYTES) \
   for (int64_t i = 0; i < n; ++i) memcpy(y + to[i], x + from[i], BYTES)
 
 /* One run for each entry of the table. Small sizes as constants: moves instead of calls. */
 static void move_runs(char *y, const char *x, const int64_t *to, const int64_t *from, int64_t n, int64_t run) {
   switch (run) {
-  case 1: MOVE_EACH(1); return;
-  case 2: MOVE_EACH(2); return;
-  case 4: MOVE_EACH(4); return;
-  case 8: MOVE_EACH(8); return;
-  case 16: MOVE_EACH(16); return;
-  case 32: MOVE_EACH(32); return;
-  case 64: MOVE_EACH(64); return;
-  default: MOVE_EACH((size_t)run); return;
+    case 1: MOVE_EACH(1); return;
+    case 2: MOVE_EACH(2); return;
+    case 4: MOVE_EACH(4); return;
+    case 8: MOVE_EACH(8); return;
+    case 16: MOVE_EACH(16); return;
+    case 32: MOVE_EACH(32); return;
+    case 64: MOVE_EACH(64); return;
+    default: MOVE_EACH((size_t)run); return;
   }
 }
 

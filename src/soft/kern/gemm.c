@@ -21,8 +21,7 @@ static bool small_float(ttpu_dtype t) {
 ttpu_dtype kern_gemm_accumulator(ttpu_dtype in, ttpu_dtype out) {
   if (in <= TTPU_NO_DTYPE || in >= TTPU_DTYPE_COUNT || out <= TTPU_NO_DTYPE || out >= TTPU_DTYPE_COUNT)
     return TTPU_NO_DTYPE;
-  if (base_dtype_is_integer(in) && base_dtype_is_integer(out))
-    return base_dtype_bytes(out) <= 4 ? TTPU_U32 : TTPU_U64;
+  if (base_dtype_is_integer(in) && base_dtype_is_integer(out)) return base_dtype_bytes(out) <= 4 ? TTPU_U32 : TTPU_U64;
   if (base_dtype_is_complex(in) && base_dtype_is_complex(out)) return in;
   if (small_float(in) && base_dtype_is_float(out)) return TTPU_F32;
   if (in == TTPU_F64 && base_dtype_is_float(out)) return TTPU_F64;
@@ -94,13 +93,23 @@ static void make_job(const kern_gemm *g, gemm_job *j) {
   const ttpu_dtype b_dtype = g->b_dtype ? g->b_dtype : g->a_dtype;
   *j = (gemm_job){
       .kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision),
-      .m = g->m, .n = g->n, .k = g->k, .batch = g->batch,
+      .m = g->m,
+      .n = g->n,
+      .k = g->k,
+      .batch = g->batch,
       .a = {.dtype = g->a_dtype, .data = g->a, .line = g->a_row, .k = g->a_col, .batch = g->a_batch},
-      .b = {.dtype = b_dtype, .data = g->b, .line = g->b_col, .k = g->b_row, .batch = g->b_batch,
-            .panels = g->b_packed},
-      .out = g->out, .c = g->c, .c_row = g->c_row, .c_col = g->c_col, .c_batch = g->c_batch,
-      .beta = g->beta, .bias = g->bias, .bias_dtype = g->bias_dtype,
-      .epilogue = g->epilogue, .epilogue_ctx = g->epilogue_ctx,
+      .b =
+          {.dtype = b_dtype, .data = g->b, .line = g->b_col, .k = g->b_row, .batch = g->b_batch, .panels = g->b_packed},
+      .out = g->out,
+      .c = g->c,
+      .c_row = g->c_row,
+      .c_col = g->c_col,
+      .c_batch = g->c_batch,
+      .beta = g->beta,
+      .bias = g->bias,
+      .bias_dtype = g->bias_dtype,
+      .epilogue = g->epilogue,
+      .epilogue_ctx = g->epilogue_ctx,
   };
   fold_batch(j);
   if (g->epilogue || g->b_packed) return;

@@ -33,8 +33,8 @@ enum { KERN_PRECISION_DEFAULT = 0, KERN_PRECISION_HIGH = 1, KERN_PRECISION_HIGHE
 /* Called once per tile of C, before it is rounded to the output dtype and stored: `tile` holds `rows` x `cols`
  * elements of the accumulator's dtype (kern_gemm_accumulator), `tile_stride` elements from row to row, and may
  * be rewritten in place. Tiles may come in any order and from several threads at once. */
-typedef void (*kern_gemm_epilogue)(void *ctx, int64_t batch, int64_t row0, int64_t rows, int64_t col0,
-                                   int64_t cols, void *tile, int64_t tile_stride);
+typedef void (*kern_gemm_epilogue)(void *ctx, int64_t batch, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
+                                   void *tile, int64_t tile_stride);
 
 typedef struct kern_gemm {
   ttpu_dtype a_dtype, b_dtype; /* b_dtype 0: a_dtype */

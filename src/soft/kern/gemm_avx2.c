@@ -25,15 +25,19 @@ SIMD_INLINE void transpose_8x8(__m256 r[8]) {
   }
 }
 
+/* Four bytes that may be a pair of halves, aligned to two. */
+typedef float f32_unaligned __attribute__((aligned(1), may_alias));
+
 /* k is unit stride: 8 lines x 8 values at a time. */
-static void pack_4_transpose(int lines, int width, int64_t count, const float *src, int64_t line, float *dst) {
+static void pack_4_transpose(int lines, int width, int64_t count, const f32_unaligned *src, int64_t line, float *dst) {
   for (int i0 = 0; i0 < width; i0 += 8) {
     int have = lines - i0 < 8 ? lines - i0 : 8, room = width - i0 < 8 ? width - i0 : 8;
     int64_t p = 0;
     for (; p + 8 <= count; p += 8) {
       __m256 r[8];
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) r[i] = i < have ? _mm256_loadu_ps(src + (i0 + i) * line + p) : _mm256_setzero_ps();
+      for (int i = 0; i < 8; ++i)
+        r[i] = i < have ? _mm256_loadu_ps((const float *)(src + (i0 + i) * line + p)) : _mm256_setzero_ps();
       transpose_8x8(r);
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) {
@@ -47,10 +51,9 @@ static void pack_4_transpose(int lines, int width, int64_t count, const float *s
 }
 
 static void pack_4(int lines, int width, int64_t count, const void *src_, int64_t line, int64_t k, void *dst) {
-  const float *src = src_;
+  const f32_unaligned *src = src_;
   if (k == 1 && line != 1) pack_4_transpose(lines, width, count, src, line, dst);
-  else if (line == 1 && lines == width && width == 16)
-    pack_plain_4(16, 16, count, src, 1, k, dst);
+  else if (line == 1 && lines == width && width == 16) pack_plain_4(16, 16, count, src, 1, k, dst);
   else pack_plain_4(lines, width, count, src, line, k, dst);
 }
 static void pack_8(int lines, int width, int64_t count, const void *src, int64_t line, int64_t k, void *dst) {

@@ -38,9 +38,9 @@ static void tiles_begin(void) {
 static void tiles_end(void) { __asm__ volatile("tilerelease" ::: "memory"); }
 
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm%c0" ::"i"(t))
-#define TILE_LOAD(t, p, stride)                                                                                        \
+#define TILE_LOAD(t, p, stride) \
   __asm__ volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(t), "r"(p), "r"((int64_t)(stride)) : "memory")
-#define TILE_STORE(t, p, stride)                                                                                       \
+#define TILE_STORE(t, p, stride) \
   __asm__ volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(t), "r"(p), "r"((int64_t)(stride)) : "memory")
 #define TILE_MULTIPLY(c, a, b) __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b))
 
@@ -50,11 +50,11 @@ static _Thread_local unsigned char tile_bytes[8][16][64];
 static void tiles_begin(void) {}
 static void tiles_end(void) {}
 #define TILE_ZERO(t) memset(tile_bytes[t], 0, sizeof tile_bytes[t])
-#define TILE_LOAD(t, p, stride)                                                                                        \
-  for (int tile_row = 0; tile_row < 16; ++tile_row)                                                                    \
+#define TILE_LOAD(t, p, stride)                     \
+  for (int tile_row = 0; tile_row < 16; ++tile_row) \
   memcpy(tile_bytes[t][tile_row], (const char *)(p) + tile_row * (stride), 64)
-#define TILE_STORE(t, p, stride)                                                                                       \
-  for (int tile_row = 0; tile_row < 16; ++tile_row)                                                                    \
+#define TILE_STORE(t, p, stride)                    \
+  for (int tile_row = 0; tile_row < 16; ++tile_row) \
   memcpy((char *)(p) + tile_row * (stride), tile_bytes[t][tile_row], 64)
 static void TILE_MULTIPLY(int c, int a, int b) {
   for (int i = 0; i < 16; ++i)
@@ -65,7 +65,8 @@ static void TILE_MULTIPLY(int c, int a, int b) {
         memcpy(&sum, tile_bytes[c][i] + 4 * j, 4);
         memcpy(x, tile_bytes[a][i] + 4 * p, 4);
         memcpy(y, tile_bytes[b][p] + 4 * j, 4);
-        sum += base_f32_from_bf16(x[0]) * base_f32_from_bf16(y[0]) + base_f32_from_bf16(x[1]) * base_f32_from_bf16(y[1]);
+        sum +=
+            base_f32_from_bf16(x[0]) * base_f32_from_bf16(y[0]) + base_f32_from_bf16(x[1]) * base_f32_from_bf16(y[1]);
         memcpy(tile_bytes[c][i] + 4 * j, &sum, 4);
       }
 }
@@ -106,7 +107,8 @@ static void store_part(const float *sums, int rows, int cols, float *c, int64_t 
     }
 }
 
-static void bf16_run(int64_t k, int rows, int cols, const void *a, const void *b, void *c_, int64_t c_row, bool accumulate) {
+static void bf16_run(int64_t k, int rows, int cols, const void *a, const void *b, void *c_, int64_t c_row,
+                     bool accumulate) {
   const int64_t steps = (k + 31) / 32, a_pitch = steps * 64;
   float *c = c_;
   const bool two_rows = rows > 16, two_cols = cols > 16;
@@ -131,6 +133,16 @@ static void bf16_run(int64_t k, int rows, int cols, const void *a, const void *b
 
 extern const gemm_kernel gemm_bf16_amx_32x32;
 const gemm_kernel gemm_bf16_amx_32x32 = {
-    .name = "gemm_bf16_amx_32x32", .mr = 32, .nr = 32, .kr = 2, .lanes = 16, .packed = TTPU_BF16, .acc = TTPU_F32,
-    .run = bf16_run, .k_unit = 32, .a_by_rows = true, .begin = tiles_begin, .end = tiles_end,
+    .name = "gemm_bf16_amx_32x32",
+    .mr = 32,
+    .nr = 32,
+    .kr = 2,
+    .lanes = 16,
+    .packed = TTPU_BF16,
+    .acc = TTPU_F32,
+    .run = bf16_run,
+    .k_unit = 32,
+    .a_by_rows = true,
+    .begin = tiles_begin,
+    .end = tiles_end,
 };

@@ -32,12 +32,12 @@ static bool stores_directly(const gemm_job *j) {
 
 enum { FINISH_COLUMNS = 512 };
 
-#define ADD_SCALED(T)                                                                                                  \
-  {                                                                                                                    \
-    T *t = tile;                                                                                                       \
-    const T *x = add;                                                                                                  \
-    for (int64_t i = 0; i < n; ++i) t[i] += scale == 1 ? x[i] : (T)scale * x[i];                                       \
-    return;                                                                                                            \
+#define ADD_SCALED(T)                                                            \
+  {                                                                              \
+    T *t = tile;                                                                 \
+    const T *x = add;                                                            \
+    for (int64_t i = 0; i < n; ++i) t[i] += scale == 1 ? x[i] : (T)scale * x[i]; \
+    return;                                                                      \
   }
 /* tile[i] += scale * add[i], n elements of the accumulator's dtype. */
 static void add_scaled(ttpu_dtype acc, int64_t n, void *tile, const void *add, double scale) {
@@ -189,12 +189,12 @@ static gemm_blocking block(const gemm_job *j) {
 
 /* ---- one task -------------------------------------------------------------------------------- */
 
-static void pack_panel(const gemm_kernel *kernel, gemm_side side, const gemm_operand *o, int64_t batch, int64_t line0, int lines,
-                       int width, int64_t k0, int64_t count, void *dst) {
+static void pack_panel(const gemm_kernel *kernel, gemm_side side, const gemm_operand *o, int64_t batch, int64_t line0,
+                       int lines, int width, int64_t k0, int64_t count, void *dst) {
   if (o->pack) o->pack(o->data, batch, line0, lines, width, k0, count, dst);
   else
-    gemm_pack(kernel, side, o->dtype, lines, width, count, at(o->data, o->dtype, batch * o->batch + line0 * o->line + k0 * o->k),
-              o->line, o->k, dst);
+    gemm_pack(kernel, side, o->dtype, lines, width, count,
+              at(o->data, o->dtype, batch * o->batch + line0 * o->line + k0 * o->k), o->line, o->k, dst);
 }
 
 /* Rows in the panel that starts at row r of `rows`: as even as can be, so that a remainder of one row is not a panel
@@ -412,9 +412,8 @@ static ttpu_status run_skinny(const gemm_job *j, const gemm_skinny *kernel, void
     if (!workspace) workspace = bytes <= sizeof small ? small : (own = base_alloc_aligned(64, bytes));
     if (!workspace) return base_no_memory(bytes);
     for (int64_t r = 0; r < rows; ++r)
-      gemm_convert_row(j->a.dtype, acc, j->k,
-                       at(j->a.data, j->a.dtype, r / j->m * j->a.batch + r % j->m * j->a.line), j->a.k,
-                       (char *)workspace + r * j->k * ab);
+      gemm_convert_row(j->a.dtype, acc, j->k, at(j->a.data, j->a.dtype, r / j->m * j->a.batch + r % j->m * j->a.line),
+                       j->a.k, (char *)workspace + r * j->k * ab);
     t.a = workspace;
     t.a_row = j->k;
     t.a_batch = j->a.batch ? j->m * j->k : 0;
@@ -489,7 +488,8 @@ static void pack_b_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
 
 ttpu_status kern_gemm_pack_b(const kern_gemm *g, void *packed) {
   const ttpu_dtype b_dtype = g->b_dtype ? g->b_dtype : g->a_dtype;
-  pack_task t = {.kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision), .n = g->n, .k = g->k, .to = packed};
+  pack_task t = {
+      .kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision), .n = g->n, .k = g->k, .to = packed};
   if (!t.kernel)
     return base_fail(TTPU_INVALID_ARGUMENT, "gemm: no product of dtypes %d and %d into %d", (int)g->a_dtype,
                      (int)b_dtype, (int)g->out);

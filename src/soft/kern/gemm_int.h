@@ -29,12 +29,11 @@ enum {
 typedef struct gemm_kernel {
   const char *name;
   int mr, nr, kr;
-  int lanes; /* of a vector of B */
+  int lanes;         /* of a vector of B */
   ttpu_dtype packed; /* an element of the panels */
   ttpu_dtype acc;    /* an element of the accumulator tile */
   /* c[rows, cols] = panel product (+ c if accumulate); 1 <= rows <= mr, 1 <= cols <= nr; a's panel has `rows` rows. */
-  void (*run)(int64_t k, int rows, int cols, const void *a, const void *b, void *c, int64_t c_row,
-              bool accumulate);
+  void (*run)(int64_t k, int rows, int cols, const void *a, const void *b, void *c, int64_t c_row, bool accumulate);
   /* The same, from A with any strides and B with unit column stride, unpacked; NULL: the kernel has none. Whole vectors of B
    * are read, so `cols` is a multiple of `lanes` or B's rows go on that far. */
   void (*direct)(int64_t k, int rows, int cols, const void *a, int64_t a_row, int64_t a_col, const void *b,
@@ -94,8 +93,8 @@ const gemm_kernel *gemm_kernel_get(ttpu_dtype a, ttpu_dtype b, ttpu_dtype out, i
 typedef enum { GEMM_A, GEMM_B } gemm_side;
 void gemm_pack(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from, int lines, int width, int64_t count,
                const void *src, int64_t line, int64_t k, void *dst);
-void gemm_pack_chunk(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from, int lines, int width, int64_t k0, int64_t n,
-                     int64_t total, const void *src, int64_t line, int64_t k, void *panel);
+void gemm_pack_chunk(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from, int lines, int width, int64_t k0,
+                     int64_t n, int64_t total, const void *src, int64_t line, int64_t k, void *panel);
 /* Converts a row of n elements, `stride` apart, into contiguous elements of dtype `to`: as base_scalar_convert. */
 void gemm_convert_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src, int64_t stride, void *dst);
 /* The other direction: n contiguous elements of `from` to elements of `to`, `stride` apart. */

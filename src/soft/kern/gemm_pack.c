@@ -13,25 +13,25 @@ static bool same_bits(ttpu_dtype from, ttpu_dtype packed) {
 }
 
 /* Integers widen by their own sign and are then taken modulo the target's width. */
-#define WIDEN(T, U)                                                                                                    \
-  {                                                                                                                    \
-    const T *s = src;                                                                                                  \
-    U *d = dst;                                                                                                        \
-    for (int64_t i = 0; i < n; ++i) d[i] = (U)s[i * stride];                                                           \
-    return;                                                                                                            \
+#define WIDEN(T, U)                                          \
+  {                                                          \
+    const T *s = src;                                        \
+    U *d = dst;                                              \
+    for (int64_t i = 0; i < n; ++i) d[i] = (U)s[i * stride]; \
+    return;                                                  \
   }
-#define WIDEN_TO(U)                                                                                                    \
-  switch (from) {                                                                                                      \
-    case TTPU_I8: WIDEN(int8_t, U)                                                                                     \
-    case TTPU_I16: WIDEN(int16_t, U)                                                                                   \
-    case TTPU_I32: WIDEN(int32_t, U)                                                                                   \
-    case TTPU_I64: WIDEN(int64_t, U)                                                                                   \
-    case TTPU_BOOL:                                                                                                    \
-    case TTPU_U8: WIDEN(uint8_t, U)                                                                                    \
-    case TTPU_U16: WIDEN(uint16_t, U)                                                                                  \
-    case TTPU_U32: WIDEN(uint32_t, U)                                                                                  \
-    case TTPU_U64: WIDEN(uint64_t, U)                                                                                  \
-    default: break;                                                                                                    \
+#define WIDEN_TO(U)                   \
+  switch (from) {                     \
+    case TTPU_I8: WIDEN(int8_t, U)    \
+    case TTPU_I16: WIDEN(int16_t, U)  \
+    case TTPU_I32: WIDEN(int32_t, U)  \
+    case TTPU_I64: WIDEN(int64_t, U)  \
+    case TTPU_BOOL:                   \
+    case TTPU_U8: WIDEN(uint8_t, U)   \
+    case TTPU_U16: WIDEN(uint16_t, U) \
+    case TTPU_U32: WIDEN(uint32_t, U) \
+    case TTPU_U64: WIDEN(uint64_t, U) \
+    default: break;                   \
   }
 
 void gemm_convert_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src, int64_t stride, void *dst) {
@@ -50,12 +50,24 @@ void gemm_convert_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src
     }
   }
   if (stride == 1 && to == TTPU_F32) {
-    if (from == TTPU_BF16) { gemm_isa_get()->f32_from_bf16(n, src, dst); return; }
-    if (from == TTPU_F16) { gemm_isa_get()->f32_from_f16(n, src, dst); return; }
+    if (from == TTPU_BF16) {
+      gemm_isa_get()->f32_from_bf16(n, src, dst);
+      return;
+    }
+    if (from == TTPU_F16) {
+      gemm_isa_get()->f32_from_f16(n, src, dst);
+      return;
+    }
   }
   if (stride == 1 && from == TTPU_F32) {
-    if (to == TTPU_BF16) { gemm_isa_get()->bf16_from_f32(n, src, dst); return; }
-    if (to == TTPU_F16) { gemm_isa_get()->f16_from_f32(n, src, dst); return; }
+    if (to == TTPU_BF16) {
+      gemm_isa_get()->bf16_from_f32(n, src, dst);
+      return;
+    }
+    if (to == TTPU_F16) {
+      gemm_isa_get()->f16_from_f32(n, src, dst);
+      return;
+    }
   }
   if (to == TTPU_F32 && from == TTPU_BF16) {
     const uint16_t *s = src;
@@ -78,12 +90,12 @@ void gemm_convert_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src
   }
 }
 
-#define SCATTER(T)                                                                                                     \
-  {                                                                                                                    \
-    const T *s = src;                                                                                                  \
-    T *d = dst;                                                                                                        \
-    for (int64_t i = 0; i < n; ++i) d[i * stride] = s[i];                                                              \
-    return;                                                                                                            \
+#define SCATTER(T)                                        \
+  {                                                       \
+    const T *s = src;                                     \
+    T *d = dst;                                           \
+    for (int64_t i = 0; i < n; ++i) d[i * stride] = s[i]; \
+    return;                                               \
   }
 
 void gemm_store_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src, void *dst, int64_t stride) {
@@ -114,15 +126,15 @@ void gemm_store_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src, 
 }
 
 /* Complex: real parts of all lines, then imaginary parts, for every k. */
-#define PACK_COMPLEX(name, T)                                                                                          \
-  static void name(int lines, int width, int64_t count, const T *src, int64_t line, int64_t k, T *dst) {               \
-    for (int64_t p = 0; p < count; ++p, src += 2 * k, dst += 2 * width) {                                              \
-      for (int i = 0; i < lines; ++i) {                                                                                \
-        dst[i] = src[2 * i * line];                                                                                    \
-        dst[width + i] = src[2 * i * line + 1];                                                                        \
-      }                                                                                                                \
-      for (int i = lines; i < width; ++i) dst[i] = dst[width + i] = 0;                                                 \
-    }                                                                                                                  \
+#define PACK_COMPLEX(name, T)                                                                            \
+  static void name(int lines, int width, int64_t count, const T *src, int64_t line, int64_t k, T *dst) { \
+    for (int64_t p = 0; p < count; ++p, src += 2 * k, dst += 2 * width) {                                \
+      for (int i = 0; i < lines; ++i) {                                                                  \
+        dst[i] = src[2 * i * line];                                                                      \
+        dst[width + i] = src[2 * i * line + 1];                                                          \
+      }                                                                                                  \
+      for (int i = lines; i < width; ++i) dst[i] = dst[width + i] = 0;                                   \
+    }                                                                                                    \
   }
 PACK_COMPLEX(pack_c64, float)
 PACK_COMPLEX(pack_c128, double)
@@ -165,8 +177,8 @@ static void pack_same(const gemm_kernel *kernel, int lines, int width, int64_t c
   else isa->pack_8(lines, width, count, src, line, k, dst);
 }
 
-static void pack_converted(const gemm_kernel *kernel, ttpu_dtype from, int lines, int width, int64_t count, const void *src,
-                           int64_t line, int64_t k, void *dst) {
+static void pack_converted(const gemm_kernel *kernel, ttpu_dtype from, int lines, int width, int64_t count,
+                           const void *src, int64_t line, int64_t k, void *dst) {
   const ttpu_dtype packed = kernel->packed;
   const int64_t pb = (int64_t)base_dtype_bytes(packed), fb = (int64_t)base_dtype_bytes(from);
   if (same_bits(from, packed)) {
@@ -190,8 +202,8 @@ static void pack_converted(const gemm_kernel *kernel, ttpu_dtype from, int lines
   }
 }
 
-void gemm_pack_chunk(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from, int lines, int width, int64_t k0, int64_t n,
-                     int64_t total, const void *src, int64_t line, int64_t k, void *panel) {
+void gemm_pack_chunk(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from, int lines, int width, int64_t k0,
+                     int64_t n, int64_t total, const void *src, int64_t line, int64_t k, void *panel) {
   const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed), padded = gemm_padded(kernel, total);
   const bool last = k0 + n == total;
   if (side == GEMM_A && kernel->a_by_rows) {
@@ -205,7 +217,8 @@ void gemm_pack_chunk(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from,
   }
   pack_converted(kernel, from, lines, width, n, src, line, k, (char *)panel + k0 * width * pb);
   const int64_t written = (total + kernel->kr - 1) / kernel->kr * kernel->kr;
-  if (last && padded > written) memset((char *)panel + written * width * pb, 0, (size_t)((padded - written) * width * pb));
+  if (last && padded > written)
+    memset((char *)panel + written * width * pb, 0, (size_t)((padded - written) * width * pb));
 }
 
 void gemm_pack(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from, int lines, int width, int64_t count,

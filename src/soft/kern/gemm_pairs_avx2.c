@@ -26,5 +26,11 @@ static void i16_pairs_run(int64_t k, int rows, int cols, const void *a, const vo
 }
 
 extern const gemm_kernel gemm_i16_avx2_6x16;
-const gemm_kernel gemm_i16_avx2_6x16 = {.name = "gemm_i16_avx2_6x16", .mr = 6, .nr = 16, .kr = 2, .lanes = F32_LANES,
-                                        .packed = TTPU_I16, .acc = TTPU_U32, .run = i16_pairs_run};
+const gemm_kernel gemm_i16_avx2_6x16 = {.name = "gemm_i16_avx2_6x16",
+                                        .mr = 6,
+                                        .nr = 16,
+                                        .kr = 2,
+                                        .lanes = F32_LANES,
+                                        .packed = TTPU_I16,
+                                        .acc = TTPU_U32,
+                                        .run = i16_pairs_run};

@@ -49,9 +49,19 @@ static void i16_pairs_run(int64_t k, int rows, int cols, const void *a, const vo
 }
 
 extern const gemm_kernel gemm_bf16_avx512bf16_14x32, gemm_i16_avx512vnni_14x32;
-const gemm_kernel gemm_bf16_avx512bf16_14x32 = {.name = "gemm_bf16_avx512bf16_14x32", .mr = 14, .nr = 32, .kr = 2,
-                                                .lanes = F32_LANES, .packed = TTPU_BF16, .acc = TTPU_F32,
+const gemm_kernel gemm_bf16_avx512bf16_14x32 = {.name = "gemm_bf16_avx512bf16_14x32",
+                                                .mr = 14,
+                                                .nr = 32,
+                                                .kr = 2,
+                                                .lanes = F32_LANES,
+                                                .packed = TTPU_BF16,
+                                                .acc = TTPU_F32,
                                                 .run = bf16_pairs_run};
-const gemm_kernel gemm_i16_avx512vnni_14x32 = {.name = "gemm_i16_avx512vnni_14x32", .mr = 14, .nr = 32, .kr = 2,
-                                               .lanes = F32_LANES, .packed = TTPU_I16, .acc = TTPU_U32,
+const gemm_kernel gemm_i16_avx512vnni_14x32 = {.name = "gemm_i16_avx512vnni_14x32",
+                                               .mr = 14,
+                                               .nr = 32,
+                                               .kr = 2,
+                                               .lanes = F32_LANES,
+                                               .packed = TTPU_I16,
+                                               .acc = TTPU_U32,
                                                .run = i16_pairs_run};

@@ -27,7 +27,8 @@ typedef struct matrix {
 static matrix matrix_at(const soft_view *v, int64_t batch) {
   int64_t bytes = (int64_t)base_dtype_bytes(v->dtype), offset = 0;
   for (uint32_t d = v->rank - 2; d-- > 0; batch /= v->dims[d]) offset += batch % v->dims[d] * v->strides[d];
-  return (matrix){(char *)v->data + offset * bytes, v->strides[v->rank - 2] * bytes, v->strides[v->rank - 1] * bytes, v->dtype};
+  return (matrix){(char *)v->data + offset * bytes, v->strides[v->rank - 2] * bytes, v->strides[v->rank - 1] * bytes,
+                  v->dtype};
 }
 
 /* out[i * n + k] = element (i, first + k), `count` of them, with a leading dimension of `lead`. */
@@ -52,11 +53,26 @@ static void store_row(matrix m, int64_t i, int64_t count, const double *from) {
 static matrix transposed(matrix m) { return (matrix){m.data, m.column, m.row, m.dtype}; }
 
 /* c [m, n] += a [m, k] b [k, n], all double. */
-static ttpu_status add_product(int64_t m, int64_t n, int64_t k, const double *a, int64_t a_row, int64_t a_col, const double *b,
-                               int64_t b_row, int64_t b_col, double *c, int64_t c_row) {
-  const kern_gemm g = {.a_dtype = TTPU_F64, .b_dtype = TTPU_F64, .out = TTPU_F64, .precision = KERN_PRECISION_HIGHEST, .m = m,
-                       .n = n, .k = k, .a = a, .a_row = a_row, .a_col = a_col, .b = b, .b_row = b_row, .b_col = b_col, .c = c,
-                       .c_row = c_row, .c_col = 1, .batch = 1, .beta = 1};
+static ttpu_status add_product(int64_t m, int64_t n, int64_t k, const double *a, int64_t a_row, int64_t a_col,
+                               const double *b, int64_t b_row, int64_t b_col, double *c, int64_t c_row) {
+  const kern_gemm g = {.a_dtype = TTPU_F64,
+                       .b_dtype = TTPU_F64,
+                       .out = TTPU_F64,
+                       .precision = KERN_PRECISION_HIGHEST,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .a = a,
+                       .a_row = a_row,
+                       .a_col = a_col,
+                       .b = b,
+                       .b_row = b_row,
+                       .b_col = b_col,
+                       .c = c,
+                       .c_row = c_row,
+                       .c_col = 1,
+                       .batch = 1,
+                       .beta = 1};
   return kern_gemm_run(&g);
 }
 
@@ -95,7 +111,7 @@ typedef struct cholesky_job {
   bool lower;
   int64_t n;
   const soft_view *x, *y;
-  double *memory; /* of each worker: a matrix and a panel */
+  double *memory;     /* of each worker: a matrix and a panel */
   ttpu_status status; /* of large matrices, which run one by one */
 } cholesky_job;
 
@@ -134,15 +150,16 @@ ttpu_status kern_cholesky(bool lower, const soft_view *x, const soft_view *y) {
 typedef struct solve_job {
   const ir_triangular_solve_attrs *t;
   const soft_view *a, *b, *y;
-  int64_t n, m; /* E [n, n] z = c [n, m] */
+  int64_t n, m;           /* E [n, n] z = c [n, m] */
   bool transposed, lower; /* of E */
-  double *memory; /* of each worker: E and z */
+  double *memory;         /* of each worker: E and z */
   ttpu_status status;
 } solve_job;
 
 /* A block of rows [k, k + width) of z, solved against the diagonal block. e holds E with the off-diagonal part negated;
  * columns [begin, end). */
-static void solve_block(const solve_job *j, const double *e, double *z, int64_t k, int64_t width, int64_t begin, int64_t end) {
+static void solve_block(const solve_job *j, const double *e, double *z, int64_t k, int64_t width, int64_t begin,
+                        int64_t end) {
   int64_t n = j->n, m = j->m;
   for (int64_t step = 0; step < width; ++step) {
     int64_t i = j->lower ? k + step : k + width - 1 - step;
@@ -205,10 +222,12 @@ static void solve_batch(void *context, int64_t begin, int64_t end, int worker) {
 }
 
 /* A on the right is the transposed problem: z op(A) = c is op(A)ᵀ zᵀ = cᵀ. */
-ttpu_status kern_triangular_solve(const ir_triangular_solve_attrs *t, const soft_view *a, const soft_view *b, const soft_view *y) {
+ttpu_status kern_triangular_solve(const ir_triangular_solve_attrs *t, const soft_view *a, const soft_view *b,
+                                  const soft_view *y) {
   if (base_numel(b->rank, b->dims) == 0) return TTPU_OK;
   uint32_t rank = b->rank;
-  solve_job j = {.t = t, .a = a, .b = b, .y = y, .n = a->dims[rank - 1], .m = b->dims[t->left_side ? rank - 1 : rank - 2]};
+  solve_job j = {
+      .t = t, .a = a, .b = b, .y = y, .n = a->dims[rank - 1], .m = b->dims[t->left_side ? rank - 1 : rank - 2]};
   j.transposed = (t->transpose_a != IR_NO_TRANSPOSE) != !t->left_side;
   j.lower = t->lower != j.transposed;
   int64_t batch = base_numel(rank - 2, b->dims), cost = j.n * j.n * j.m / 4 + j.n * (j.n + j.m) * 4;

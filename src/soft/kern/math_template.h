@@ -45,7 +45,7 @@ MATH_INLINE double fma_f64(double a, double b, double c) { return MATH_FMA ? __b
 
 /* ---- float ------------------------------------------------------------------------------------ */
 
-static const float round_f32 = 12582912.0f;          /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
+static const float round_f32 = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
 static const double round_f64 = 6755399441055744.0; /* 1.5 * 2^52 */
 
 MATH_INLINE float pow2_f32(int32_t n) { return f32_bits((int32_t)(((uint32_t)n + 127u) << 23)); } /* -126 <= n <= 127 */
@@ -269,8 +269,10 @@ MATH_INLINE double log_f64(double x) {
   double k = f64_bits(bits_f64(round_f64) + e) - round_f64 - 54.0 * tiny;
   double s = f / (2.0 + f), z = s * s, w = z * z;
   double t1 = w * fma_f64(w, fma_f64(w, 1.531383769920937332e-01, 2.222219843214978396e-01), 3.999999999940941908e-01);
-  double t2 = z * fma_f64(w, fma_f64(w, fma_f64(w, 1.479819860511658591e-01, 1.818357216161805012e-01),
-                                     2.857142874366239149e-01), 6.666666666666735130e-01);
+  double t2 =
+      z * fma_f64(w,
+                  fma_f64(w, fma_f64(w, 1.479819860511658591e-01, 1.818357216161805012e-01), 2.857142874366239149e-01),
+                  6.666666666666735130e-01);
   double half = 0.5 * f * f;
   double r = k * 6.93147180369123816490e-01 - ((half - (s * (half + (t1 + t2)) + k * 1.90821492927058770002e-10)) - f);
   r = x == (double)INFINITY ? x : r;
@@ -310,8 +312,12 @@ static __attribute__((unused, noinline)) double digamma_f64(double x) {
   }
   for (; x < 10.0; x += 1.0) r -= 1.0 / x;
   double z = 1.0 / (x * x);
-  double p = z * (8.33333333333333333e-2 - z * (8.33333333333333333e-3 - z * (3.96825396825396825e-3 -
-             z * (4.16666666666666667e-3 - z * (7.57575757575757576e-3 - z * (2.10927960927960928e-2 - z * 8.33333333333333333e-2))))));
+  double p =
+      z * (8.33333333333333333e-2 -
+           z * (8.33333333333333333e-3 -
+                z * (3.96825396825396825e-3 -
+                     z * (4.16666666666666667e-3 -
+                          z * (7.57575757575757576e-3 - z * (2.10927960927960928e-2 - z * 8.33333333333333333e-2))))));
   return x == INFINITY ? x : r + log(x) - 0.5 / x - p;
 }
 
@@ -345,7 +351,7 @@ static __attribute__((unused, noinline)) double erf_inv_f64(double y) {
   for (int i = 0; i < 2; ++i) { /* Newton, against erfc in the tail where erf has lost its digits */
     double a = fabs(x);
     double error = fabs(y) < 0.5 ? erf(a) - fabs(y) : (1.0 - fabs(y)) - erfc(a);
-    x -= copysign(error * 0.886226925452758014 * exp(a * a), x);
+    x -= error * copysign(0.886226925452758014 * exp(a * a), x);
   }
   return y == 0.0 ? y : x;
 }

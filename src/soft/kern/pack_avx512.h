@@ -75,8 +75,7 @@ static inline __attribute__((unused)) void pack_4_transpose(int lines, int width
         for (int i = 0; i < 16; ++i) r[i] = _mm512_maskz_loadu_ps(load, at + i * line);
       } else {
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i)
-          r[i] = i < have ? _mm512_maskz_loadu_ps(load, at + i * line) : _mm512_setzero_ps();
+        for (int i = 0; i < 16; ++i) r[i] = i < have ? _mm512_maskz_loadu_ps(load, at + i * line) : _mm512_setzero_ps();
       }
       transpose_16x16(r);
       float *to = dst + p * width + i0;
@@ -113,8 +112,8 @@ static inline __attribute__((unused)) void pack_8_transpose(int lines, int width
 }
 
 /* line is unit stride. */
-static inline __attribute__((unused)) void pack_4_copy(int lines, int width, int64_t count, const float *src,
-                                                       int64_t k, float *dst) {
+static inline __attribute__((unused)) void pack_4_copy(int lines, int width, int64_t count, const float *src, int64_t k,
+                                                       float *dst) {
   if (lines == 32 && width == 32) {
     for (int64_t p = 0; p < count; ++p, src += k, dst += 32) {
       _mm512_storeu_ps(dst, _mm512_loadu_ps(src));

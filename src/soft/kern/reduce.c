@@ -24,7 +24,7 @@ typedef struct reduce_job {
   kern_loop reduced; /* view 0: x */
   int64_t kept_count, reduced_count;
   bool lanes;
-  int64_t parts, part_size; /* of reduced dimension 0 */
+  int64_t parts, part_size;      /* of reduced dimension 0 */
   int64_t lane_dim, lane_blocks; /* size of the last kept dimension, in blocks of KERN_ROW */
   wide neutral[2];
   wide *partial; /* [part][kept] */
@@ -36,21 +36,21 @@ static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 static void find_neutral(ir_kind kind, wide_class c, wide *out) {
   out[0].u = out[1].u = 0;
   switch (kind) {
-  case IR_MULTIPLY:
-    if (c == WIDE_F || c == WIDE_C) out[0].f = 1;
-    else out[0].u = 1;
-    return;
-  case IR_AND: out[0].u = ~0ull; return;
-  case IR_MAXIMUM:
-    if (c == WIDE_F) out[0].f = -INFINITY;
-    else if (c == WIDE_I) out[0].i = INT64_MIN;
-    return;
-  case IR_MINIMUM:
-    if (c == WIDE_F) out[0].f = INFINITY;
-    else if (c == WIDE_I) out[0].i = INT64_MAX;
-    else out[0].u = UINT64_MAX;
-    return;
-  default: return;
+    case IR_MULTIPLY:
+      if (c == WIDE_F || c == WIDE_C) out[0].f = 1;
+      else out[0].u = 1;
+      return;
+    case IR_AND: out[0].u = ~0ull; return;
+    case IR_MAXIMUM:
+      if (c == WIDE_F) out[0].f = -INFINITY;
+      else if (c == WIDE_I) out[0].i = INT64_MIN;
+      return;
+    case IR_MINIMUM:
+      if (c == WIDE_F) out[0].f = INFINITY;
+      else if (c == WIDE_I) out[0].i = INT64_MAX;
+      else out[0].u = UINT64_MAX;
+      return;
+    default: return;
   }
 }
 
@@ -139,7 +139,8 @@ static void reduce_items(void *context, int64_t begin, int64_t end, int worker) 
   const reduce_job *j = context;
   uint32_t outer = j->kept.rank - (j->lanes ? 1 : 0);
   for (int64_t item = begin; item < end; ++item) {
-    int64_t part = item % j->parts, block = item / j->parts % j->lane_blocks, position = item / j->parts / j->lane_blocks;
+    int64_t part = item % j->parts, block = item / j->parts % j->lane_blocks,
+            position = item / j->parts / j->lane_blocks;
     kern_walk w = kern_walk_begin(&j->kept, outer, position);
     int64_t lane = block * KERN_ROW, n = least(KERN_ROW, j->lane_dim - lane);
     int64_t first = part * j->part_size, last = least(first + j->part_size, j->reduced.rank ? j->reduced.dims[0] : 1);
@@ -152,7 +153,8 @@ static void reduce_items(void *context, int64_t begin, int64_t end, int worker) 
 /* y = init (kind) part 0 (kind) part 1 ... */
 static void finish(const reduce_job *j, const wide *init, char *y) {
   uint32_t outer = j->kept.rank ? j->kept.rank - 1 : 0;
-  int64_t lane_dim = j->kept.rank ? j->kept.dims[outer] : 1, step = j->kept.rank ? j->kept.strides[1][outer] : (int64_t)j->bytes;
+  int64_t lane_dim = j->kept.rank ? j->kept.dims[outer] : 1,
+          step = j->kept.rank ? j->kept.strides[1][outer] : (int64_t)j->bytes;
   int64_t rows = base_numel(outer, j->kept.dims);
   wide_row acc;
   kern_walk w = kern_walk_begin(&j->kept, outer, 0);
@@ -169,8 +171,12 @@ static void finish(const reduce_job *j, const wide *init, char *y) {
 bool kern_reduce_supports(ir_kind kind, ttpu_dtype t) { return wide_kind(kind, t) != IR_NO_OP; }
 
 ttpu_status kern_reduce(ir_kind kind, ir_i64s dims, const soft_view *x, const void *init, const soft_view *y) {
-  reduce_job j = {.w = wide_get(), .kind = wide_kind(kind, x->dtype), .cls = wide_class_of(x->dtype), .dtype = x->dtype,
-                  .bytes = base_dtype_bytes(x->dtype), .x = x->data};
+  reduce_job j = {.w = wide_get(),
+                  .kind = wide_kind(kind, x->dtype),
+                  .cls = wide_class_of(x->dtype),
+                  .dtype = x->dtype,
+                  .bytes = base_dtype_bytes(x->dtype),
+                  .x = x->data};
   if (base_numel(y->rank, y->dims) == 0) return TTPU_OK;
   j.entries = wide_entries(j.cls);
   find_neutral(j.kind, j.cls, j.neutral);
@@ -200,8 +206,8 @@ typedef struct arg_job {
   ttpu_dtype dtype;
   bool largest, lanes;
   const soft_view *x, *values, *indices;
-  kern_loop kept; /* view 0: x, 1: values, 2: indices */
-  int64_t n, step;  /* of the reduced dimension; bytes */
+  kern_loop kept;  /* view 0: x, 1: values, 2: indices */
+  int64_t n, step; /* of the reduced dimension; bytes */
   int64_t lane_dim, lane_blocks;
   wide init;
   int64_t init_index;
@@ -233,7 +239,9 @@ static void find_in_lanes(const arg_job *j, const char *x, int64_t lane_step, in
   }
 }
 
-static bool same(wide_class c, wide a, wide b) { return c == WIDE_F ? a.f == b.f || (isnan(a.f) && isnan(b.f)) : a.u == b.u; }
+static bool same(wide_class c, wide a, wide b) {
+  return c == WIDE_F ? a.f == b.f || (isnan(a.f) && isnan(b.f)) : a.u == b.u;
+}
 
 /* A row at a time: its extreme, and only where that is a new one, its place. */
 static void find_in_run(const arg_job *j, const char *x, wide *best, int64_t *index) {
@@ -276,8 +284,15 @@ bool kern_reduce_arg_supports(ttpu_dtype t) { return !base_dtype_is_complex(t); 
 
 ttpu_status kern_reduce_arg(bool largest, uint32_t dim, const soft_view *x, const void *init, int64_t init_index,
                             const soft_view *values, const soft_view *indices) {
-  arg_job j = {.w = wide_get(), .cls = wide_class_of(x->dtype), .dtype = x->dtype, .largest = largest, .x = x,
-               .values = values, .indices = indices, .n = x->dims[dim], .init_index = init_index};
+  arg_job j = {.w = wide_get(),
+               .cls = wide_class_of(x->dtype),
+               .dtype = x->dtype,
+               .largest = largest,
+               .x = x,
+               .values = values,
+               .indices = indices,
+               .n = x->dims[dim],
+               .init_index = init_index};
   if (base_numel(values->rank, values->dims) == 0) return TTPU_OK;
   int64_t bytes = (int64_t)base_dtype_bytes(x->dtype), strides[TTPU_MAX_RANK];
   uint32_t k = 0;
@@ -289,7 +304,8 @@ ttpu_status kern_reduce_arg(bool largest, uint32_t dim, const soft_view *x, cons
   j.step = x->strides[dim] * bytes;
   j.w->load(x->dtype, init, bytes, 1, &j.init);
   uint32_t last = j.kept.rank - 1;
-  j.lanes = j.kept.rank > 0 && (magnitude(j.kept.strides[0][last]) < magnitude(j.step) || (j.n < 32 && j.kept.dims[last] > 8));
+  j.lanes = j.kept.rank > 0 &&
+            (magnitude(j.kept.strides[0][last]) < magnitude(j.step) || (j.n < 32 && j.kept.dims[last] > 8));
   j.lane_dim = j.lanes ? j.kept.dims[last] : 1;
   j.lane_blocks = (j.lane_dim + KERN_ROW - 1) / KERN_ROW;
   int64_t items = kern_loop_numel(&j.kept) / j.lane_dim * j.lane_blocks, cost = kern_loop_numel(&j.kept) * (j.n + 10);

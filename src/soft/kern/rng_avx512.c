@@ -16,7 +16,8 @@
 #define STORE_PAIRS(p, low, high) store_pairs(p, low, high)
 
 static inline void store_pairs(uint64_t *p, __m512i low, __m512i high) {
-  const __m512i first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+  const __m512i first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11),
+                second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
   _mm512_storeu_si512(p, _mm512_permutex2var_epi64(low, first, high));
   _mm512_storeu_si512(p + 8, _mm512_permutex2var_epi64(low, second, high));
 }

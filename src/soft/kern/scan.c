@@ -44,7 +44,8 @@ static void prefix_logs(wide *carry, wide *x, int64_t n) {
 }
 
 /* n lines side by side, `lane_step` bytes apart in each view. */
-static void scan_lanes(const scan_job *j, const char *x, char *values, char *indices, const int64_t lane_step[3], int64_t n) {
+static void scan_lanes(const scan_job *j, const char *x, char *values, char *indices, const int64_t lane_step[3],
+                       int64_t n) {
   wide_row total, row;
   int64_t places[KERN_ROW];
   j->w->load(j->dtype, x, lane_step[0], n, total);
@@ -52,7 +53,8 @@ static void scan_lanes(const scan_job *j, const char *x, char *values, char *ind
   for (int64_t k = 0; k < j->n; ++k) {
     if (k > 0) {
       j->w->load(j->dtype, x + k * j->x_step, lane_step[0], n, row);
-      if (j->indices) j->w->take(j->scan == IR_CUMMAX, true, j->cls, total, places, row, j->first + k * j->direction, n);
+      if (j->indices)
+        j->w->take(j->scan == IR_CUMMAX, true, j->cls, total, places, row, j->first + k * j->direction, n);
       else if (j->scan == IR_LOGCUMSUMEXP) add_logs(total, row, n);
       else j->w->combine(j->kind, j->cls, total, row, n);
     }
@@ -77,7 +79,8 @@ static void scan_line(const scan_job *j, const char *x, char *values, char *indi
     }
     if (indices) {
       int64_t places[KERN_ROW];
-      j->w->prefix_take(j->scan == IR_CUMMAX, j->cls, carry, &place, row, places, j->first + at * j->direction, j->direction, n);
+      j->w->prefix_take(j->scan == IR_CUMMAX, j->cls, carry, &place, row, places, j->first + at * j->direction,
+                        j->direction, n);
       for (int64_t i = 0; i < n; ++i) *(int64_t *)(indices + (at + i) * j->index_step) = places[i];
     }
     j->w->store(j->dtype, values + at * j->value_step, j->value_step, n, row);
@@ -142,7 +145,8 @@ ttpu_status kern_scan(const ir_scan_attrs *a, const soft_view *x, const soft_vie
   j.along = j.lines.rank == 0 || (step <= (int64_t)bytes && j.lines.strides[0][last] != (int64_t)bytes);
   j.lane_dim = j.along ? 1 : j.lines.dims[last];
   j.lane_blocks = (j.lane_dim + KERN_ROW - 1) / KERN_ROW;
-  int64_t items = lines / j.lane_dim * j.lane_blocks, cost = lines * j.n * (a->kind == IR_LOGCUMSUMEXP ? 20 : 1) + items * 20;
+  int64_t items = lines / j.lane_dim * j.lane_blocks,
+          cost = lines * j.n * (a->kind == IR_LOGCUMSUMEXP ? 20 : 1) + items * 20;
   base_pool_run(items, kern_grain(cost / items), cost, scan_items, &j);
   return TTPU_OK;
 }

@@ -21,16 +21,20 @@ typedef double f64v __attribute__((vector_size(32)));
 typedef uint32_t u32v __attribute__((vector_size(32)));
 typedef uint64_t u64v __attribute__((vector_size(32)));
 
-#define SIMD_BASICS(p, T, V, LANES)                                                                \
-  SIMD_INLINE V p##_load(const T *x) { V v; memcpy(&v, x, sizeof v); return v; }                   \
-  SIMD_INLINE void p##_store(T *x, V v) { memcpy(x, &v, sizeof v); }                               \
-  SIMD_INLINE V p##_load_n(const T *x, int n) {                                                    \
-    T t[LANES] = {0};                                                                              \
-    memcpy(t, x, (size_t)n * sizeof(T));                                                           \
-    return p##_load(t);                                                                            \
-  }                                                                                                \
-  SIMD_INLINE void p##_store_n(T *x, V v, int n) { memcpy(x, &v, (size_t)n * sizeof(T)); }         \
-  SIMD_INLINE V p##_zero(void) { return (V){0}; }                                                  \
+#define SIMD_BASICS(p, T, V, LANES)                                                        \
+  SIMD_INLINE V p##_load(const T *x) {                                                     \
+    V v;                                                                                   \
+    memcpy(&v, x, sizeof v);                                                               \
+    return v;                                                                              \
+  }                                                                                        \
+  SIMD_INLINE void p##_store(T *x, V v) { memcpy(x, &v, sizeof v); }                       \
+  SIMD_INLINE V p##_load_n(const T *x, int n) {                                            \
+    T t[LANES] = {0};                                                                      \
+    memcpy(t, x, (size_t)n * sizeof(T));                                                   \
+    return p##_load(t);                                                                    \
+  }                                                                                        \
+  SIMD_INLINE void p##_store_n(T *x, V v, int n) { memcpy(x, &v, (size_t)n * sizeof(T)); } \
+  SIMD_INLINE V p##_zero(void) { return (V){0}; }                                          \
   SIMD_INLINE V p##_add(V a, V b) { return a + b; }
 SIMD_BASICS(f32, float, f32v, 8)
 SIMD_BASICS(f64, double, f64v, 4)
@@ -63,7 +67,8 @@ SIMD_INLINE double f64_top(f64v v) {
 SIMD_INLINE f32v f32_exp(f32v x_) {
   const __m256 x = (__m256)x_, lowest = _mm256_set1_ps(-87.33654f);
   __m256 c = _mm256_max_ps(lowest, x); /* NaN stays */
-  __m256 n = _mm256_round_ps(_mm256_mul_ps(c, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m256 n =
+      _mm256_round_ps(_mm256_mul_ps(c, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), c);
   r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
   __m256 p = _mm256_set1_ps(1.9875691500e-4f);

@@ -24,12 +24,12 @@ typedef uint64_t u64v __attribute__((vector_size(64)));
 SIMD_INLINE __mmask16 first16(int n) { return (__mmask16)_bzhi_u32(0xffffu, (unsigned)n); }
 SIMD_INLINE __mmask8 first8(int n) { return (__mmask8)_bzhi_u32(0xffu, (unsigned)n); }
 
-#define SIMD_BASICS(p, T, V, I, s, first)                                                          \
-  SIMD_INLINE V p##_load(const T *x) { return (V)_mm512_loadu_##s(x); }                            \
-  SIMD_INLINE void p##_store(T *x, V v) { _mm512_storeu_##s(x, (I)v); }                            \
-  SIMD_INLINE V p##_load_n(const T *x, int n) { return (V)_mm512_maskz_loadu_##s(first(n), x); }   \
-  SIMD_INLINE void p##_store_n(T *x, V v, int n) { _mm512_mask_storeu_##s(x, first(n), (I)v); }    \
-  SIMD_INLINE V p##_zero(void) { return (V){0}; }                                                  \
+#define SIMD_BASICS(p, T, V, I, s, first)                                                        \
+  SIMD_INLINE V p##_load(const T *x) { return (V)_mm512_loadu_##s(x); }                          \
+  SIMD_INLINE void p##_store(T *x, V v) { _mm512_storeu_##s(x, (I)v); }                          \
+  SIMD_INLINE V p##_load_n(const T *x, int n) { return (V)_mm512_maskz_loadu_##s(first(n), x); } \
+  SIMD_INLINE void p##_store_n(T *x, V v, int n) { _mm512_mask_storeu_##s(x, first(n), (I)v); }  \
+  SIMD_INLINE V p##_zero(void) { return (V){0}; }                                                \
   SIMD_INLINE V p##_add(V a, V b) { return a + b; }
 SIMD_BASICS(f32, float, f32v, __m512, ps, first16)
 SIMD_BASICS(f64, double, f64v, __m512d, pd, first8)
@@ -54,7 +54,8 @@ SIMD_INLINE double f64_top(f64v v) { return _mm512_reduce_max_pd((__m512d)v); }
 /* x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes expf), times 2^n. */
 SIMD_INLINE f32v f32_exp(f32v x_) {
   const __m512 x = _mm512_max_ps(_mm512_set1_ps(-104), (__m512)x_); /* -inf would make inf - inf below; NaN stays */
-  __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
+                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
   r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
   __m512 p = _mm512_set1_ps(1.9875691500e-4f);
@@ -91,8 +92,7 @@ SIMD_INLINE void f32_store_bf16(uint16_t *x, f32v v) {
   _mm256_storeu_si256((__m256i *)(void *)x, _mm512_cvtepi32_epi16(r));
 }
 SIMD_INLINE void f32_store_f16(uint16_t *x, f32v v) {
-  _mm256_storeu_si256((__m256i *)(void *)x,
-                      _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm256_storeu_si256((__m256i *)(void *)x, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 SIMD_INLINE f32v f32_load_bf16_n(const uint16_t *x, int n) {
   return (f32v)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first16(n), x)), 16);

@@ -22,18 +22,22 @@ typedef double f64v __attribute__((vector_size(16)));
 typedef uint32_t u32v __attribute__((vector_size(16)));
 typedef uint64_t u64v __attribute__((vector_size(16)));
 
-#define SIMD_BASICS(p, T, V, LANES)                                                                \
-  SIMD_INLINE V p##_load(const T *x) { V v; memcpy(&v, x, sizeof v); return v; }                   \
-  SIMD_INLINE void p##_store(T *x, V v) { memcpy(x, &v, sizeof v); }                               \
-  SIMD_INLINE V p##_load_n(const T *x, int n) {                                                    \
-    T t[LANES] = {0};                                                                              \
-    memcpy(t, x, (size_t)n * sizeof(T));                                                           \
-    return p##_load(t);                                                                            \
-  }                                                                                                \
-  SIMD_INLINE void p##_store_n(T *x, V v, int n) { memcpy(x, &v, (size_t)n * sizeof(T)); }         \
-  SIMD_INLINE V p##_zero(void) { return (V){0}; }                                                  \
-  SIMD_INLINE V p##_add(V a, V b) { return a + b; }                                                \
-  SIMD_INLINE V p##_fma(V a, V b, V c) { return a * b + c; }                                       \
+#define SIMD_BASICS(p, T, V, LANES)                                                        \
+  SIMD_INLINE V p##_load(const T *x) {                                                     \
+    V v;                                                                                   \
+    memcpy(&v, x, sizeof v);                                                               \
+    return v;                                                                              \
+  }                                                                                        \
+  SIMD_INLINE void p##_store(T *x, V v) { memcpy(x, &v, sizeof v); }                       \
+  SIMD_INLINE V p##_load_n(const T *x, int n) {                                            \
+    T t[LANES] = {0};                                                                      \
+    memcpy(t, x, (size_t)n * sizeof(T));                                                   \
+    return p##_load(t);                                                                    \
+  }                                                                                        \
+  SIMD_INLINE void p##_store_n(T *x, V v, int n) { memcpy(x, &v, (size_t)n * sizeof(T)); } \
+  SIMD_INLINE V p##_zero(void) { return (V){0}; }                                          \
+  SIMD_INLINE V p##_add(V a, V b) { return a + b; }                                        \
+  SIMD_INLINE V p##_fma(V a, V b, V c) { return a * b + c; }                               \
   SIMD_INLINE V p##_fnma(V a, V b, V c) { return c - a * b; }
 SIMD_BASICS(f32, float, f32v, 4)
 SIMD_BASICS(f64, double, f64v, 2)

@@ -5,11 +5,14 @@
 ir_kind wide_kind(ir_kind kind, ttpu_dtype t) {
   bool is_bool = t == TTPU_BOOL, integer = is_bool || base_dtype_is_integer(t), complex = base_dtype_is_complex(t);
   switch (kind) {
-  case IR_ADD: return is_bool ? IR_OR : kind;
-  case IR_MULTIPLY: return is_bool ? IR_AND : kind;
-  case IR_MAXIMUM: case IR_MINIMUM: return complex ? IR_NO_OP : kind;
-  case IR_AND: case IR_OR: case IR_XOR: return integer ? kind : IR_NO_OP;
-  default: return IR_NO_OP;
+    case IR_ADD: return is_bool ? IR_OR : kind;
+    case IR_MULTIPLY: return is_bool ? IR_AND : kind;
+    case IR_MAXIMUM:
+    case IR_MINIMUM: return complex ? IR_NO_OP : kind;
+    case IR_AND:
+    case IR_OR:
+    case IR_XOR: return integer ? kind : IR_NO_OP;
+    default: return IR_NO_OP;
   }
 }
 

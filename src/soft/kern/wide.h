@@ -27,10 +27,10 @@ typedef wide wide_row[2 * KERN_ROW];
 
 static inline wide_class wide_class_of(ttpu_dtype t) {
   switch (base_dtypes[t].cls) {
-  case DTYPE_FLOAT: return WIDE_F;
-  case DTYPE_SIGNED: return WIDE_I;
-  case DTYPE_COMPLEX: return WIDE_C;
-  default: return WIDE_U;
+    case DTYPE_FLOAT: return WIDE_F;
+    case DTYPE_SIGNED: return WIDE_I;
+    case DTYPE_COMPLEX: return WIDE_C;
+    default: return WIDE_U;
   }
 }
 static inline uint32_t wide_entries(wide_class c) { return c == WIDE_C ? 2 : 1; }
@@ -55,7 +55,8 @@ typedef struct wide_functions {
   void (*prefix_take)(bool largest, wide_class c, wide *carry, int64_t *place, wide *x, int64_t *index, int64_t at,
                       int64_t step, int64_t n);
   /* best[i] stays where best[i] (select) x[i * step] holds and place[i] >= 0; else that and its place at + i * step take over. */
-  void (*select)(ir_direction select, wide_class c, wide *best, int64_t *place, const wide *x, int64_t at, int64_t step, int64_t n);
+  void (*select)(ir_direction select, wide_class c, wide *best, int64_t *place, const wide *x, int64_t at, int64_t step,
+                 int64_t n);
 } wide_functions;
 
 extern const wide_functions wide_portable, wide_avx2, wide_avx512;

@@ -25,7 +25,7 @@ typedef struct window_job {
   ir_direction select;
   const soft_view *target;
   struct lane_range *ranges; /* of each lane block and offset of the last dimension's window */
-  uint32_t independent; /* leading dimensions along which windows do not overlap */
+  uint32_t independent;      /* leading dimensions along which windows do not overlap */
 } window_job;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -46,9 +46,10 @@ static bool position(const window_job *j, uint32_t d, int64_t o, int64_t w, int6
 }
 
 /* The lanes [*begin, *end) of [lane, lane + n) whose element at window offset w exists. */
-static void find_lanes(const window_job *j, uint32_t d, int64_t lane, int64_t n, int64_t w, int64_t *begin, int64_t *end) {
+static void find_lanes(const window_job *j, uint32_t d, int64_t lane, int64_t n, int64_t w, int64_t *begin,
+                       int64_t *end) {
   int64_t shift = w * j->dilation[d] - j->low[d], stride = j->stride[d];
-  int64_t first = shift >= 0 ? 0 : (-shift + stride - 1) / stride;             /* o * stride + shift >= 0 */
+  int64_t first = shift >= 0 ? 0 : (-shift + stride - 1) / stride; /* o * stride + shift >= 0 */
   int64_t last = (j->x->dims[d] - 1 - shift) < 0 ? -1 : (j->x->dims[d] - 1 - shift) / stride; /* ... < size */
   *begin = first > lane ? first : lane;
   *end = least(last + 1, lane + n);
@@ -122,7 +123,8 @@ static void reduce_row(const window_job *j, const int64_t *o, int64_t lane, int6
     const wide *from = outer + (begin * stride + w * j->dilation[last] - j->low[last] - first) * entries;
     if (begin >= stop) continue;
     if (stride > 1) { /* wide values are moved as f64 */
-      j->w->load(entries == 2 ? TTPU_C128 : TTPU_F64, from, stride * entries * (int64_t)sizeof(wide), stop - begin, row);
+      j->w->load(entries == 2 ? TTPU_C128 : TTPU_F64, from, stride * entries * (int64_t)sizeof(wide), stop - begin,
+                 row);
       from = row;
     }
     j->w->combine(j->kind, j->cls, acc + (begin - lane) * entries, from, stop - begin);
@@ -136,7 +138,8 @@ static void reduce_rows(void *context, int64_t begin, int64_t end, int worker) {
   int64_t bytes = (int64_t)base_dtype_bytes(j->dtype), step = j->y->strides[last] * bytes;
   wide_row acc;
   for (int64_t item = begin; item < end; ++item) {
-    int64_t o[TTPU_MAX_RANK], lane = item % j->lane_blocks * j->lanes, n = least(j->lanes, j->y->dims[last] - lane), y = 0;
+    int64_t o[TTPU_MAX_RANK], lane = item % j->lane_blocks * j->lanes, n = least(j->lanes, j->y->dims[last] - lane),
+                              y = 0;
     unflatten(last, j->y->dims, item / j->lane_blocks, o);
     for (uint32_t d = 0; d < last; ++d) y += o[d] * j->y->strides[d];
     for (int64_t i = 0; i < n; ++i)
@@ -165,8 +168,13 @@ bool kern_reduce_window_supports(ir_kind kind, const ir_window_attrs *a, ttpu_dt
 
 ttpu_status kern_reduce_window(ir_kind kind, const ir_window_attrs *a, const soft_view *x, const void *init,
                                const soft_view *y) {
-  window_job j = {.w = wide_get(), .kind = wide_kind(kind, x->dtype), .cls = wide_class_of(x->dtype), .rank = x->rank,
-                  .dtype = x->dtype, .x = x, .y = y};
+  window_job j = {.w = wide_get(),
+                  .kind = wide_kind(kind, x->dtype),
+                  .cls = wide_class_of(x->dtype),
+                  .rank = x->rank,
+                  .dtype = x->dtype,
+                  .x = x,
+                  .y = y};
   int64_t count = base_numel(y->rank, y->dims);
   if (count == 0) return TTPU_OK;
   if (x->rank == 0) {
@@ -215,8 +223,8 @@ static void choose_row(const window_job *j, const int64_t *o, const int64_t *fla
     for (int64_t w = 0; w < j->window[last]; ++w) {
       int64_t begin = ranges[w].begin, from = begin * j->stride[last] + w * j->dilation[last] - j->low[last];
       if (begin < ranges[w].end)
-        j->w->select(j->select, j->cls, best + (begin - lane), place + (begin - lane), row + (from - first), number + from,
-                     j->stride[last], ranges[w].end - begin);
+        j->w->select(j->select, j->cls, best + (begin - lane), place + (begin - lane), row + (from - first),
+                     number + from, j->stride[last], ranges[w].end - begin);
     }
   } while (next(offsets, j->window, last));
 }
@@ -262,27 +270,38 @@ static void select_items(void *context, int64_t begin, int64_t end, int worker) 
       for (int64_t i = 0; i < n; ++i) {
         if (place[i] < 0) continue;
         int64_t to = dense ? place[i] * bytes : target_offset(j, place[i]);
-        add_element(j, (char *)j->target->data + to, (const char *)source->data + (from + (lane + i) * source->strides[last]) * bytes);
+        add_element(j, (char *)j->target->data + to,
+                    (const char *)source->data + (from + (lane + i) * source->strides[last]) * bytes);
       }
     }
   }
 }
 
 bool kern_select_and_add_supports(ir_direction select, const ir_window_attrs *a, ttpu_dtype t) {
-  return select != IR_EQ && select != IR_NE && all_ones(a->base_dilations) && fits_a_row(a) && !base_dtype_is_complex(t);
+  return select != IR_EQ && select != IR_NE && all_ones(a->base_dilations) && fits_a_row(a) &&
+         !base_dtype_is_complex(t);
 }
 
-ttpu_status kern_select_and_add(ir_direction select, const ir_window_attrs *a, const soft_view *x, const soft_view *source,
-                                const soft_view *y) {
+ttpu_status kern_select_and_add(ir_direction select, const ir_window_attrs *a, const soft_view *x,
+                                const soft_view *source, const soft_view *y) {
   if (base_numel(source->rank, source->dims) == 0) return TTPU_OK;
-  window_job j = {.w = wide_get(), .kind = wide_kind(IR_ADD, x->dtype), .cls = wide_class_of(x->dtype), .entries = 1,
-                  .rank = x->rank, .dtype = x->dtype, .x = x, .y = source, .select = select, .target = y};
+  window_job j = {.w = wide_get(),
+                  .kind = wide_kind(IR_ADD, x->dtype),
+                  .cls = wide_class_of(x->dtype),
+                  .entries = 1,
+                  .rank = x->rank,
+                  .dtype = x->dtype,
+                  .x = x,
+                  .y = source,
+                  .select = select,
+                  .target = y};
   read_attrs(&j, a);
   if (x->rank == 0) {
     add_element(&j, y->data, source->data);
     return TTPU_OK;
   }
-  while (j.independent + 1 < j.rank && j.window[j.independent] == 1 && j.stride[j.independent] == 1 && j.low[j.independent] == 0)
+  while (j.independent + 1 < j.rank && j.window[j.independent] == 1 && j.stride[j.independent] == 1 &&
+         j.low[j.independent] == 0)
     ++j.independent;
   uint32_t last = j.rank - 1;
   j.lanes = lanes_of_a_row(&j);

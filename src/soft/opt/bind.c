@@ -18,7 +18,7 @@ static ttpu_status new_buffer(binder *b, opt_buffer buffer, uint32_t *out) {
   soft_executable *e = b->e;
   if (!BASE_GROW(e->buffers, e->buffer_count, e->buffer_capacity)) return base_no_memory(sizeof buffer);
   buffer.first = UINT32_MAX, buffer.same = e->buffer_count, buffer.donor = OPT_NO_BUFFER;
-  e->buffers[*out = e->buffer_count++] = buffer;
+  e->buffers[ *out = e->buffer_count++] = buffer;
   return TTPU_OK;
 }
 
@@ -180,7 +180,8 @@ static ttpu_status bind_reshape(binder *b, ir_type from, opt_place *p, ir_type t
   return TTPU_OK;
 }
 
-static ttpu_status bind_as_strided(binder *b, const ir_op *op, ir_type from, opt_place *p, ir_type to, int64_t *strides) {
+static ttpu_status bind_as_strided(binder *b, const ir_op *op, ir_type from, opt_place *p, ir_type to,
+                                   int64_t *strides) {
   const ir_as_strided_attrs *attrs = IR_ATTRS(op, as_strided);
   if (!is_dense(from, p->strides)) {
     opt_place dense;
@@ -219,7 +220,8 @@ static ttpu_status bind_check(binder *b, const ir_op *op, const opt_place *p) {
 
 static ttpu_status bind_view(binder *b, const ir_op *op) {
   if (op->kind == IR_OPTIMIZATION_BARRIER) {
-    for (uint32_t i = 0; i < op->operand_count; ++i) BASE_TRY(place_of(b, op->operands[i], &b->places[op->first_result + i]));
+    for (uint32_t i = 0; i < op->operand_count; ++i)
+      BASE_TRY(place_of(b, op->operands[i], &b->places[op->first_result + i]));
     return TTPU_OK;
   }
   ir_type from = ir_type_of(b->f, op->operands[0]), to = ir_type_of(b->f, op->first_result);
@@ -232,18 +234,18 @@ static ttpu_status bind_view(binder *b, const ir_op *op) {
   int64_t *strides = base_arena_zalloc(b->arena, (to.rank + 1u) * sizeof *strides);
   if (!strides) return base_no_memory(to.rank * sizeof *strides);
   switch (op->kind) {
-  case IR_BROADCAST_IN_DIM:
-    for (uint32_t d = 0; d < from.rank; ++d)
-      strides[IR_ATTRS(op, broadcast_in_dim)->broadcast_dimensions.data[d]] = from.dims[d] == 1 ? 0 : p.strides[d];
-    break;
-  case IR_TRANSPOSE:
-    for (uint32_t d = 0; d < to.rank; ++d) strides[d] = p.strides[IR_ATTRS(op, transpose)->permutation.data[d]];
-    break;
-  case IR_SLICE: bind_slice(IR_ATTRS(op, slice), from, &p, to, strides); break;
-  case IR_REVERSE: bind_reverse(IR_ATTRS(op, dims), from, &p, strides); break;
-  case IR_RESHAPE: BASE_TRY(bind_reshape(b, from, &p, to, strides)); break;
-  case IR_AS_STRIDED: BASE_TRY(bind_as_strided(b, op, from, &p, to, strides)); break;
-  default: return base_fail(TTPU_INTERNAL, "%s is not a view", ir_ops[op->kind].name);
+    case IR_BROADCAST_IN_DIM:
+      for (uint32_t d = 0; d < from.rank; ++d)
+        strides[IR_ATTRS(op, broadcast_in_dim)->broadcast_dimensions.data[d]] = from.dims[d] == 1 ? 0 : p.strides[d];
+      break;
+    case IR_TRANSPOSE:
+      for (uint32_t d = 0; d < to.rank; ++d) strides[d] = p.strides[IR_ATTRS(op, transpose)->permutation.data[d]];
+      break;
+    case IR_SLICE: bind_slice(IR_ATTRS(op, slice), from, &p, to, strides); break;
+    case IR_REVERSE: bind_reverse(IR_ATTRS(op, dims), from, &p, strides); break;
+    case IR_RESHAPE: BASE_TRY(bind_reshape(b, from, &p, to, strides)); break;
+    case IR_AS_STRIDED: BASE_TRY(bind_as_strided(b, op, from, &p, to, strides)); break;
+    default: return base_fail(TTPU_INTERNAL, "%s is not a view", ir_ops[op->kind].name);
   }
   p.strides = strides;
   b->places[op->first_result] = p;
@@ -298,10 +300,13 @@ static void count_flops(binder *b, const ir_op *op) {
     const ir_convolution_attrs *a = IR_ATTRS(op, convolution);
     ir_type w = ir_type_of(b->f, op->operands[1]);
     double features = (double)w.dims[a->kernel_output_feature_dimension];
-    b->e->stats.flops += 2 * (double)ir_numel(ir_type_of(b->f, op->first_result)) * (double)ir_numel(w) / (features > 0 ? features : 1);
+    b->e->stats.flops +=
+        2 * (double)ir_numel(ir_type_of(b->f, op->first_result)) * (double)ir_numel(w) / (features > 0 ? features : 1);
   }
-  for (uint32_t i = 0; i < op->operand_count; ++i) b->e->stats.bytes_accessed += (double)type_bytes(ir_type_of(b->f, op->operands[i]));
-  for (uint32_t i = 0; i < op->result_count; ++i) b->e->stats.bytes_accessed += (double)type_bytes(ir_type_of(b->f, op->first_result + i));
+  for (uint32_t i = 0; i < op->operand_count; ++i)
+    b->e->stats.bytes_accessed += (double)type_bytes(ir_type_of(b->f, op->operands[i]));
+  for (uint32_t i = 0; i < op->result_count; ++i)
+    b->e->stats.bytes_accessed += (double)type_bytes(ir_type_of(b->f, op->first_result + i));
 }
 
 static ttpu_status bind_operand(binder *b, soft_operand *to, ir_value v) {
@@ -343,7 +348,7 @@ static ttpu_status bind_result(binder *b, uint32_t i, ir_value v) {
   ir_type t = ir_type_of(b->f, v);
   e->stats.output_bytes += type_bytes(t);
   if (is_whole(e, t, &p) && e->buffers[p.buffer].kind == BUFFER_PARAM && e->buffers[p.buffer].last != UINT32_MAX) {
-    e->result_buffers[i] = p.buffer; /* the first time; results are distinct blocks */
+    e->result_buffers[i] = p.buffer;        /* the first time; results are distinct blocks */
     e->buffers[p.buffer].last = UINT32_MAX; /* others may not overwrite it */
     return TTPU_OK;
   }

@@ -4,7 +4,8 @@
 
 #include "soft/opt/opt.h"
 
-static const char *const kind_names[] = {[BUFFER_PARAM] = "param", [BUFFER_CONSTANT] = "constant", [BUFFER_TEMP] = "temp", [BUFFER_RESULT] = "result"};
+static const char *const kind_names[] = {
+    [BUFFER_PARAM] = "param", [BUFFER_CONSTANT] = "constant", [BUFFER_TEMP] = "temp", [BUFFER_RESULT] = "result"};
 
 static void print_place(const soft_executable *e, base_text *t, const opt_place *p, ir_type type) {
   uint32_t root = p->buffer;
@@ -15,13 +16,15 @@ static void print_place(const soft_executable *e, base_text *t, const opt_place 
   else if (b->kind != BUFFER_CONSTANT) base_text_printf(t, "%u", b->number);
   if (b->donor != OPT_NO_BUFFER) base_text_printf(t, " over param%u", e->buffers[b->donor].number);
   base_text_printf(t, " %s[", base_dtypes[type.dtype].hlo_name);
-  for (uint32_t d = 0; d < type.rank; ++d) base_text_printf(t, "%s%" PRId64 ":%" PRId64, d ? " " : "", type.dims[d], p->strides[d]);
+  for (uint32_t d = 0; d < type.rank; ++d)
+    base_text_printf(t, "%s%" PRId64 ":%" PRId64, d ? " " : "", type.dims[d], p->strides[d]);
   base_text_printf(t, "]");
   if (p->offset) base_text_printf(t, "+%" PRId64, p->offset);
 }
 
 void opt_dump_steps(const soft_executable *e) {
-  static const char *const names[] = {[RUN_OP] = "op", [RUN_COPY] = "copy", [RUN_UPDATE] = "update", [RUN_RAMP] = "ramp"};
+  static const char *const names[] = {
+      [RUN_OP] = "op", [RUN_COPY] = "copy", [RUN_UPDATE] = "update", [RUN_RAMP] = "ramp"};
   base_text t = {0};
   base_text_printf(&t, "executable of %s: %u steps, %zu bytes of temporaries, structure %016" PRIx64 "\n",
                    e->f->name ? e->f->name : "main", e->step_count, e->slab_bytes, e->structure->key.a);

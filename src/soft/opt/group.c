@@ -18,7 +18,8 @@ uint32_t opt_axes(ir_type t) {
 
 bool opt_is_pointwise(const ir_func *f, const ir_op *op) {
   if (op->kind == IR_BITCAST_CONVERT)
-    return base_dtype_bytes(ir_type_of(f, op->operands[0]).dtype) == base_dtype_bytes(ir_type_of(f, op->first_result).dtype);
+    return base_dtype_bytes(ir_type_of(f, op->operands[0]).dtype) ==
+           base_dtype_bytes(ir_type_of(f, op->first_result).dtype);
   return ir_ops[op->kind].flags & IR_POINTWISE;
 }
 
@@ -231,7 +232,8 @@ static ttpu_status new_group(opt_analysis *a, ir_value space, uint32_t *out) {
 static uint32_t pass_in(const opt_analysis *a, const candidate *c, uint32_t g) {
   uint32_t pass = 0;
   for (uint32_t k = 0; k < c->count; ++k)
-    if (is_inside(a, c, c->refs[k], g) && a->notes[c->refs[k].value].pass > pass) pass = a->notes[c->refs[k].value].pass;
+    if (is_inside(a, c, c->refs[k], g) && a->notes[c->refs[k].value].pass > pass)
+      pass = a->notes[c->refs[k].value].pass;
   return c->reduced ? pass + 1 : pass;
 }
 
@@ -245,7 +247,8 @@ static void append(opt_analysis *a, uint32_t g, const candidate *c, uint32_t dep
   else a->next_in_group[group->last] = c->position;
   group->last = c->position;
   opt_note *n = &a->notes[c->result];
-  *n = (opt_note){.home = HOME_FUSED, .group = g, .level = c->reduced ? TILE_ROW : c->level, .pass = (uint8_t)pass_in(a, c, g)};
+  *n = (opt_note){
+      .home = HOME_FUSED, .group = g, .level = c->reduced ? TILE_ROW : c->level, .pass = (uint8_t)pass_in(a, c, g)};
   for (uint32_t k = 0; k < c->count; ++k) {
     if (is_inside(a, c, c->refs[k], g)) continue;
     ir_value v = c->refs[k].value;
@@ -276,7 +279,8 @@ static uint32_t list_candidates(opt_analysis *a, const candidate *c, uint32_t *l
     if (r.sight != SEES_LEAF && r.sight != SEES_MEMBER) continue;
     uint32_t g = a->notes[r.value].leaf_of;
     /* A leaf behind a broadcast is not read element by element; only equal axes make the spaces one. */
-    if (g && opt_axes(ir_type_of(a->f, r.value)) == a->groups[opt_find(a, g)].axes) add_unique(list, &count, opt_find(a, g));
+    if (g && opt_axes(ir_type_of(a->f, r.value)) == a->groups[opt_find(a, g)].axes)
+      add_unique(list, &count, opt_find(a, g));
   }
   return count;
 }
@@ -336,18 +340,25 @@ static void place_scalar(opt_analysis *a, const candidate *c) {
     uint32_t r = ready_for_tile(a, c->refs[k]);
     ready = r > ready ? r : ready;
   }
-  a->notes[c->result] = (opt_note){.home = HOME_SCALAR, .cost = (uint8_t)(cost > OPT_SCALAR_COST ? 1 : cost), .ready = ready};
+  a->notes[c->result] =
+      (opt_note){.home = HOME_SCALAR, .cost = (uint8_t)(cost > OPT_SCALAR_COST ? 1 : cost), .ready = ready};
 }
 
 static ttpu_status visit_tile(opt_analysis *a, const ir_op *op, uint32_t position) {
-  candidate c = {.position = position + 1, .count = op->operand_count, .result = op->first_result, .level = TILE_FULL, .weight = 2, .ports = 1};
+  candidate c = {.position = position + 1,
+                 .count = op->operand_count,
+                 .result = op->first_result,
+                 .level = TILE_FULL,
+                 .weight = 2,
+                 .ports = 1};
   ir_type result = ir_type_of(a->f, c.result);
   if (op->kind == IR_REDUCE) c.reduced = reduced_axes(a->f, op);
   bool scalar = opt_is_scalar(result) && !c.reduced, row_scalar = false, row = false, full = false;
   for (uint32_t k = 0; k < c.count; ++k) {
     opt_ref r = c.refs[k] = opt_resolve(a, op->operands[k]);
     c.weight += 1 + scalar_cost(a, r);
-    if (r.sight != SEES_MEMBER && r.sight != SEES_EXPANDED) c.ports += 1 + scalar_cost(a, r); /* a leaf, or a scalar's leaves */
+    if (r.sight != SEES_MEMBER && r.sight != SEES_EXPANDED)
+      c.ports += 1 + scalar_cost(a, r); /* a leaf, or a scalar's leaves */
     bool member_row = r.sight == SEES_MEMBER && a->notes[r.value].level == TILE_ROW;
     if (member_row && opt_is_scalar(ir_type_of(a->f, r.value))) row_scalar = true;
     else if (member_row) row = true;

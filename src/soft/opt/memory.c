@@ -30,7 +30,7 @@ static bool share(soft_executable *e, uint32_t s, uint32_t to, uint32_t from) {
     return true;
   }
   if (f->kind == BUFFER_PARAM && t->kind == BUFFER_RESULT && t->donor == OPT_NO_BUFFER && !f->written && e->f->donate &&
-             e->f->donate[f->number]) {
+      e->f->donate[f->number]) {
     t->donor = from;
     f->written = true;
     return true;
@@ -45,7 +45,9 @@ static void share_tile(soft_executable *e, uint32_t s, const soft_step *step) {
     ir_type t = ir_type_of(e->f, p->outs[o].value);
     for (uint32_t l = 0; l < p->leaf_count; ++l) {
       ir_type from = ir_type_of(e->f, p->leaves[l].value);
-      if (e->buffers[root_of(e, step->leaves[l].buffer)].last != s || base_dtype_bytes(from.dtype) != base_dtype_bytes(t.dtype)) continue;
+      if (e->buffers[root_of(e, step->leaves[l].buffer)].last != s ||
+          base_dtype_bytes(from.dtype) != base_dtype_bytes(t.dtype))
+        continue;
       if (!is_whole(e, from, &step->leaves[l]) || !tile_may_overwrite(p, o, l)) continue;
       bool alone = true;
       for (uint32_t k = 0; k < p->leaf_count; ++k)
@@ -58,7 +60,8 @@ static void share_tile(soft_executable *e, uint32_t s, const soft_step *step) {
 /* Updates write into their operand 0 when nobody needs its old value. */
 static bool updates_in_place(const soft_step *step) {
   if (step->kind == RUN_UPDATE) return true;
-  return step->kind == RUN_OP && (step->op->kind == IR_DYNAMIC_UPDATE_SLICE || (step->op->kind == IR_SCATTER && step->result_count == 1));
+  return step->kind == RUN_OP &&
+         (step->op->kind == IR_DYNAMIC_UPDATE_SLICE || (step->op->kind == IR_SCATTER && step->result_count == 1));
 }
 
 static void share_update(soft_executable *e, uint32_t s, const soft_step *step) {
@@ -71,7 +74,10 @@ static void share_update(soft_executable *e, uint32_t s, const soft_step *step) 
 
 /* ---- the slab --------------------------------------------------------------------------------- */
 
-typedef struct span { size_t offset, bytes; uint32_t last; } span;
+typedef struct span {
+  size_t offset, bytes;
+  uint32_t last;
+} span;
 
 /* The smallest gap among the live spans (sorted by offset) that holds `bytes`. */
 static uint32_t best_gap(const span *live, uint32_t count, size_t bytes, size_t *offset) {
@@ -130,7 +136,8 @@ ttpu_status opt_plan_memory(soft_executable *e) {
   ttpu_status status = place_temporaries(e, &scratch);
   base_arena_free(&scratch);
   for (uint32_t i = 0; i < e->buffer_count; ++i)
-    if (e->buffers[i].kind == BUFFER_RESULT && e->buffers[i].donor != OPT_NO_BUFFER) e->stats.alias_bytes += e->buffers[i].bytes;
+    if (e->buffers[i].kind == BUFFER_RESULT && e->buffers[i].donor != OPT_NO_BUFFER)
+      e->stats.alias_bytes += e->buffers[i].bytes;
   e->stats.temp_bytes = e->slab_bytes;
   return status;
 }

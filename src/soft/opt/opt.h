@@ -28,57 +28,57 @@
 /* ---- structure -------------------------------------------------------------------------------- */
 
 typedef enum opt_home {
-  HOME_NONE,     /* dead, or not yet visited */
+  HOME_NONE, /* dead, or not yet visited */
   HOME_PARAM,
   HOME_CONSTANT,
-  HOME_VIEW,     /* the elements of operand `number`, through strides */
-  HOME_BUFFER,   /* the result of a kernel step */
-  HOME_FUSED,    /* computed in a tile program; in memory only if `needed` */
-  HOME_SCALAR    /* computed by whoever uses it; in memory only if `needed` */
+  HOME_VIEW,   /* the elements of operand `number`, through strides */
+  HOME_BUFFER, /* the result of a kernel step */
+  HOME_FUSED,  /* computed in a tile program; in memory only if `needed` */
+  HOME_SCALAR  /* computed by whoever uses it; in memory only if `needed` */
 } opt_home;
 
 /* What the passes know of a value. */
 typedef struct opt_note {
   uint8_t home;
-  uint8_t level;   /* FUSED: TILE_ROW or TILE_FULL */
-  uint8_t pass;    /* FUSED: FULL: first pass that can compute it; ROW: passes over before it is known */
-  uint8_t cost;    /* SCALAR: operations to compute it again */
-  bool needed;     /* read from memory by another step */
-  bool solid;      /* SCALAR: needed, and read from memory by everybody */
-  uint32_t group;  /* FUSED */
-  uint32_t ready;  /* depth of the step after which it is in memory (FUSED: its group's) */
+  uint8_t level;    /* FUSED: TILE_ROW or TILE_FULL */
+  uint8_t pass;     /* FUSED: FULL: first pass that can compute it; ROW: passes over before it is known */
+  uint8_t cost;     /* SCALAR: operations to compute it again */
+  bool needed;      /* read from memory by another step */
+  bool solid;       /* SCALAR: needed, and read from memory by everybody */
+  uint32_t group;   /* FUSED */
+  uint32_t ready;   /* depth of the step after which it is in memory (FUSED: its group's) */
   uint32_t leaf_of; /* the last group that reads it element by element; 0: none */
 } opt_note;
 
 typedef struct opt_group {
-  uint32_t parent;   /* union-find */
+  uint32_t parent; /* union-find */
   uint32_t depth;
-  ir_value space;    /* a value whose dims other than 1 are the axes */
+  ir_value space;         /* a value whose dims other than 1 are the axes */
   uint32_t axes, reduced; /* bit a: axis a is reduced; 0: none yet */
-  uint32_t weight;   /* bound of its values; ports: of its leaves and outputs */
+  uint32_t weight;        /* bound of its values; ports: of its leaves and outputs */
   uint32_t ports;
-  bool consumed;     /* a value of it is read from memory: its depth is fixed */
+  bool consumed; /* a value of it is read from memory: its depth is fixed */
   bool emitted;
   uint32_t first, last; /* its operations, linked by next_in_group: positions + 1 */
 } opt_group;
 
 /* The analysis of one function; lives during the making of its structure. */
 typedef struct opt_analysis {
-  base_arena *arena;      /* scratch */
+  base_arena *arena; /* scratch */
   const ir_func *f;
-  opt_note *notes;        /* by value */
-  opt_group *groups;      /* [1 .. group_count] */
+  opt_note *notes;   /* by value */
+  opt_group *groups; /* [1 .. group_count] */
   uint32_t group_count, group_capacity;
   uint32_t *next_in_group; /* by position + 1: the next operation of its group, 0: none */
-  bool *live;             /* by position */
+  bool *live;              /* by position */
 } opt_analysis;
 
 /* How an operation sees an operand. */
 typedef enum opt_sight {
-  SEES_LEAF,     /* memory, through a view */
-  SEES_UNIFORM,  /* a scalar: HOME_SCALAR to compute, or one element of memory */
-  SEES_MEMBER,   /* a value of a group, at its own level */
-  SEES_EXPANDED  /* a ROW value of a group, repeated over the reduced axes */
+  SEES_LEAF,    /* memory, through a view */
+  SEES_UNIFORM, /* a scalar: HOME_SCALAR to compute, or one element of memory */
+  SEES_MEMBER,  /* a value of a group, at its own level */
+  SEES_EXPANDED /* a ROW value of a group, repeated over the reduced axes */
 } opt_sight;
 
 typedef struct opt_ref {
@@ -94,10 +94,10 @@ opt_ref opt_resolve(opt_analysis *a, ir_value v);
 uint32_t opt_find(opt_analysis *a, uint32_t group);
 /* Pointwise for our purposes: the flag, or a bitcast between equal sizes. */
 bool opt_is_pointwise(const ir_func *f, const ir_op *op);
-bool opt_is_scalar(ir_type t);              /* every dim is 1 */
-bool opt_is_view(const ir_op *op);          /* moves no element */
+bool opt_is_scalar(ir_type t);                             /* every dim is 1 */
+bool opt_is_view(const ir_op *op);                         /* moves no element */
 bool opt_reshape_keeps(const ir_func *f, const ir_op *op); /* only inserts or removes dims of size 1 */
-uint32_t opt_axes(ir_type t);               /* number of dims other than 1 */
+uint32_t opt_axes(ir_type t);                              /* number of dims other than 1 */
 /* The fold of a reduction that tile programs know, else IR_NO_OP. */
 ir_kind opt_reduction(const ir_func *f, const ir_op *op);
 void opt_need(opt_analysis *a, ir_value v); /* v is read from memory */
@@ -135,8 +135,8 @@ enum { OPT_NO_BUFFER = UINT32_MAX };
 
 typedef struct opt_buffer {
   uint8_t kind;
-  uint32_t number;      /* PARAM, RESULT: which */
-  const void *data;     /* CONSTANT */
+  uint32_t number;  /* PARAM, RESULT: which */
+  const void *data; /* CONSTANT */
   size_t bytes;
   int64_t offset;       /* TEMP: in the slab */
   uint32_t first, last; /* steps that write and read it first and last; first > last: never */

@@ -39,7 +39,8 @@ static bool contains(ir_i64s list, int64_t d) {
   return false;
 }
 
-static void group_dims(const ir_dot_general_attrs *at, const soft_view *a, const soft_view *b, const soft_view *c, product *p) {
+static void group_dims(const ir_dot_general_attrs *at, const soft_view *a, const soft_view *b, const soft_view *c,
+                       product *p) {
   memset(p, 0, sizeof *p);
   uint32_t out = 0;
   for (uint32_t i = 0; i < at->lhs_batching_dimensions.count; ++i, ++out) {
@@ -91,9 +92,11 @@ static ttpu_status run_batches(kern_gemm *g, const product *p, uint32_t dim, con
     g->a = a, g->b = b, g->c = c;
     return kern_gemm_run(g);
   }
-  int64_t a_bytes = (int64_t)base_dtype_bytes(g->a_dtype), b_bytes = (int64_t)base_dtype_bytes(g->b_dtype), c_bytes = (int64_t)base_dtype_bytes(g->out);
+  int64_t a_bytes = (int64_t)base_dtype_bytes(g->a_dtype), b_bytes = (int64_t)base_dtype_bytes(g->b_dtype),
+          c_bytes = (int64_t)base_dtype_bytes(g->out);
   for (int64_t i = 0; i < p->batch.dims[dim]; ++i)
-    BASE_TRY(run_batches(g, p, dim + 1, a + i * p->batch.a[dim] * a_bytes, b + i * p->batch.b[dim] * b_bytes, c + i * p->batch.c[dim] * c_bytes));
+    BASE_TRY(run_batches(g, p, dim + 1, a + i * p->batch.a[dim] * a_bytes, b + i * p->batch.b[dim] * b_bytes,
+                         c + i * p->batch.c[dim] * c_bytes));
   return TTPU_OK;
 }
 
@@ -114,13 +117,23 @@ ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y)
     if (status != TTPU_OK) goto out;
     group_dims(at, &a, &b, &c, &p);
   }
-  kern_gemm g = {.a_dtype = a.dtype, .b_dtype = b.dtype, .out = c.dtype, .precision = (int)at->precision,
-                 .m = group_dim(&p.rows), .n = group_dim(&p.columns), .k = group_dim(&p.sum),
-                 .a_row = last_of(&p.rows, p.rows.a), .a_col = last_of(&p.sum, p.sum.a),
-                 .b_row = last_of(&p.sum, p.sum.b), .b_col = last_of(&p.columns, p.columns.b),
-                 .c_row = last_of(&p.rows, p.rows.c), .c_col = last_of(&p.columns, p.columns.c),
-                 .batch = group_dim(&p.batch), .a_batch = last_of(&p.batch, p.batch.a),
-                 .b_batch = last_of(&p.batch, p.batch.b), .c_batch = last_of(&p.batch, p.batch.c)};
+  kern_gemm g = {.a_dtype = a.dtype,
+                 .b_dtype = b.dtype,
+                 .out = c.dtype,
+                 .precision = (int)at->precision,
+                 .m = group_dim(&p.rows),
+                 .n = group_dim(&p.columns),
+                 .k = group_dim(&p.sum),
+                 .a_row = last_of(&p.rows, p.rows.a),
+                 .a_col = last_of(&p.sum, p.sum.a),
+                 .b_row = last_of(&p.sum, p.sum.b),
+                 .b_col = last_of(&p.columns, p.columns.b),
+                 .c_row = last_of(&p.rows, p.rows.c),
+                 .c_col = last_of(&p.columns, p.columns.c),
+                 .batch = group_dim(&p.batch),
+                 .a_batch = last_of(&p.batch, p.batch.a),
+                 .b_batch = last_of(&p.batch, p.batch.b),
+                 .c_batch = last_of(&p.batch, p.batch.c)};
   status = run_batches(&g, &p, 0, a.data, b.data, c.data);
 out:
   base_free(a_memory);
@@ -138,14 +151,28 @@ ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_vi
   int64_t ib = at->input_batch_dimension, ic = at->input_feature_dimension;
   int64_t ki = at->kernel_input_feature_dimension, ko = at->kernel_output_feature_dimension;
   int64_t ob = at->output_batch_dimension, oc = at->output_feature_dimension;
-  kern_conv c = {.dtype = in->dtype, .kernel_dtype = kernel->dtype, .out_dtype = out->dtype, .precision = (int)at->precision,
-                 .spatial = (int)spatial, .batch = in->dims[ib], .in_features = in->dims[ic], .out_features = kernel->dims[ko],
-                 .groups = at->feature_group_count, .batch_groups = at->batch_group_count,
-                 .in = in->data, .in_batch = in->strides[ib], .in_feature = in->strides[ic],
-                 .kernel = kernel->data, .kernel_in = kernel->strides[ki], .kernel_out = kernel->strides[ko],
-                 .out = out->data, .out_batch = out->strides[ob], .out_feature = out->strides[oc]};
+  kern_conv c = {.dtype = in->dtype,
+                 .kernel_dtype = kernel->dtype,
+                 .out_dtype = out->dtype,
+                 .precision = (int)at->precision,
+                 .spatial = (int)spatial,
+                 .batch = in->dims[ib],
+                 .in_features = in->dims[ic],
+                 .out_features = kernel->dims[ko],
+                 .groups = at->feature_group_count,
+                 .batch_groups = at->batch_group_count,
+                 .in = in->data,
+                 .in_batch = in->strides[ib],
+                 .in_feature = in->strides[ic],
+                 .kernel = kernel->data,
+                 .kernel_in = kernel->strides[ki],
+                 .kernel_out = kernel->strides[ko],
+                 .out = out->data,
+                 .out_batch = out->strides[ob],
+                 .out_feature = out->strides[oc]};
   for (uint32_t s = 0; s < spatial; ++s) {
-    int64_t i = at->input_spatial_dimensions.data[s], k = at->kernel_spatial_dimensions.data[s], o = at->output_spatial_dimensions.data[s];
+    int64_t i = at->input_spatial_dimensions.data[s], k = at->kernel_spatial_dimensions.data[s],
+            o = at->output_spatial_dimensions.data[s];
     c.in_size[s] = in->dims[i], c.in_spatial[s] = in->strides[i];
     c.kernel_size[s] = kernel->dims[k], c.kernel_spatial[s] = kernel->strides[k];
     c.out_size[s] = out->dims[o], c.out_spatial[s] = out->strides[o];
@@ -170,10 +197,21 @@ static void align_bias(const soft_view *bias, int64_t *strides) {
 
 ttpu_status opt_run_attention(const ir_op *op, const soft_view *x, const soft_view *y) {
   const soft_view *q = &x[0], *k = &x[1], *v = &x[2], *scale = &x[3];
-  kern_attention a = {.dtype = q->dtype, .batch = q->dims[0], .heads = q->dims[1], .kv_heads = k->dims[1], .m = q->dims[2],
-                      .n = k->dims[2], .d = q->dims[3], .e = v->dims[3], .q = q->data, .k = k->data, .v = v->data,
-                      .scale = base_scalar_load(scale->dtype, scale->data).d[0], .causal = IR_ATTRS(op, attention)->causal,
-                      .out = y[0].data, .logsumexp = y[1].data};
+  kern_attention a = {.dtype = q->dtype,
+                      .batch = q->dims[0],
+                      .heads = q->dims[1],
+                      .kv_heads = k->dims[1],
+                      .m = q->dims[2],
+                      .n = k->dims[2],
+                      .d = q->dims[3],
+                      .e = v->dims[3],
+                      .q = q->data,
+                      .k = k->data,
+                      .v = v->data,
+                      .scale = base_scalar_load(scale->dtype, scale->data).d[0],
+                      .causal = IR_ATTRS(op, attention)->causal,
+                      .out = y[0].data,
+                      .logsumexp = y[1].data};
   memcpy(a.q_strides, q->strides, sizeof a.q_strides);
   memcpy(a.k_strides, k->strides, sizeof a.k_strides);
   memcpy(a.v_strides, v->strides, sizeof a.v_strides);

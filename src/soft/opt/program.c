@@ -50,12 +50,22 @@ static void add(writer *w, tile_instr in) {
   w->p->instrs[w->p->instr_count++] = in;
 }
 
-static void map_into(writer *w, uint16_t dst, tile_map_table table, ttpu_dtype type, uint32_t extra, uint32_t count, uint16_t a, uint16_t b, uint16_t c) {
-  add(w, (tile_instr){.op = TILE_MAP, .level = w->p->slots[dst].level, .type = (uint8_t)type, .extra = (uint8_t)extra,
-                      .dst = dst, .a = a, .b = b, .c = c, .operands = (uint8_t)count, .table = (uint8_t)table});
+static void map_into(writer *w, uint16_t dst, tile_map_table table, ttpu_dtype type, uint32_t extra, uint32_t count,
+                     uint16_t a, uint16_t b, uint16_t c) {
+  add(w, (tile_instr){.op = TILE_MAP,
+                      .level = w->p->slots[dst].level,
+                      .type = (uint8_t)type,
+                      .extra = (uint8_t)extra,
+                      .dst = dst,
+                      .a = a,
+                      .b = b,
+                      .c = c,
+                      .operands = (uint8_t)count,
+                      .table = (uint8_t)table});
 }
 
-static uint16_t map1(writer *w, uint8_t level, ttpu_dtype result, tile_map_table table, ttpu_dtype type, uint32_t extra, uint16_t a) {
+static uint16_t map1(writer *w, uint8_t level, ttpu_dtype result, tile_map_table table, ttpu_dtype type, uint32_t extra,
+                     uint16_t a) {
   uint16_t dst = new_slot(w, level, result);
   map_into(w, dst, table, type, extra, 1, a, 0, 0);
   return dst;
@@ -77,7 +87,8 @@ static uint16_t leaf(writer *w, ir_value v, uint8_t level) {
   tile_prog *p = w->p;
   ttpu_dtype dtype = ir_type_of(w->f, v).dtype;
   for (uint32_t i = 0; i < p->leaf_count; ++i)
-    if (p->leaves[i].value == v && p->leaves[i].level == level) return p->leaves[i].last_use; /* its slot, until finished */
+    if (p->leaves[i].value == v && p->leaves[i].level == level)
+      return p->leaves[i].last_use; /* its slot, until finished */
   if (p->leaf_count + 1 >= TILE_MAX_PORTS) {
     w->full = true;
     return 0;
@@ -92,7 +103,9 @@ static uint16_t leaf(writer *w, ir_value v, uint8_t level) {
 static uint16_t expand(writer *w, uint16_t slot) {
   if (w->expanded[slot] != UINT16_MAX) return w->expanded[slot];
   uint16_t dst = new_slot(w, TILE_FULL, w->p->slots[slot].type);
-  add(w, (tile_instr){.op = TILE_EXPAND, .level = TILE_FULL, .type = w->p->slots[slot].type, .dst = dst, .a = slot, .operands = 1});
+  add(w,
+      (tile_instr){
+          .op = TILE_EXPAND, .level = TILE_FULL, .type = w->p->slots[slot].type, .dst = dst, .a = slot, .operands = 1});
   return w->expanded[slot] = dst;
 }
 
@@ -143,9 +156,17 @@ static uint16_t operand(writer *w, ir_value v, uint8_t level) {
 /* Results that are exact in a small float when the operands are. */
 static bool is_exact(ir_kind kind) {
   switch (kind) {
-  case IR_ABS: case IR_NEGATE: case IR_CEIL: case IR_FLOOR: case IR_ROUND_NEAREST_EVEN: case IR_ROUND_NEAREST_AFZ:
-  case IR_SIGN: case IR_MAXIMUM: case IR_MINIMUM: case IR_REAL: return true;
-  default: return false;
+    case IR_ABS:
+    case IR_NEGATE:
+    case IR_CEIL:
+    case IR_FLOOR:
+    case IR_ROUND_NEAREST_EVEN:
+    case IR_ROUND_NEAREST_AFZ:
+    case IR_SIGN:
+    case IR_MAXIMUM:
+    case IR_MINIMUM:
+    case IR_REAL: return true;
+    default: return false;
   }
 }
 
@@ -181,8 +202,14 @@ static uint16_t write_reduce(writer *w, const ir_op *op, const uint16_t *x) {
   ir_kind kind = opt_reduction(w->f, op);
   ttpu_dtype accumulator = tile_accumulator(kind, type);
   uint16_t sum = new_slot(w, TILE_ROW, accumulator);
-  add(w, (tile_instr){.op = TILE_REDUCE, .level = TILE_FULL, .type = (uint8_t)type, .extra = (uint8_t)tile_fold_index(kind),
-                      .dst = sum, .a = at_level(w, x[0], TILE_FULL), .operands = 1, .kind = (uint16_t)kind});
+  add(w, (tile_instr){.op = TILE_REDUCE,
+                      .level = TILE_FULL,
+                      .type = (uint8_t)type,
+                      .extra = (uint8_t)tile_fold_index(kind),
+                      .dst = sum,
+                      .a = at_level(w, x[0], TILE_FULL),
+                      .operands = 1,
+                      .kind = (uint16_t)kind});
   if (accumulator != type) sum = map1(w, TILE_ROW, type, TILE_MAP_CONVERT, accumulator, type, sum);
   uint16_t both[2] = {x[1], sum}, y = new_slot(w, TILE_ROW, type);
   map_kind(w, y, kind, type, 2, both);
@@ -196,36 +223,43 @@ static uint16_t write_pointwise(writer *w, const ir_op *op, uint8_t level, const
   ttpu_dtype result = ir_type_of(w->f, op->first_result).dtype, type = tile_type(from);
   uint16_t y = new_slot(w, level, tile_type(result));
   switch (kind) {
-  case IR_SELECT:
-    map_into(w, y, TILE_MAP_SELECT, tile_type(result), 0, 3, x[0], x[1], x[2]);
-    return y;
-  case IR_COMPARE: {
-    ir_direction direction = IR_ATTRS(op, compare)->comparison_direction;
-    if (!k->compare[direction][type]) break;
-    map_into(w, y, TILE_MAP_COMPARE, type, direction, 2, x[0], x[1], 0);
-    return y;
+    case IR_SELECT: map_into(w, y, TILE_MAP_SELECT, tile_type(result), 0, 3, x[0], x[1], x[2]); return y;
+    case IR_COMPARE: {
+      ir_direction direction = IR_ATTRS(op, compare)->comparison_direction;
+      if (!k->compare[direction][type]) break;
+      map_into(w, y, TILE_MAP_COMPARE, type, direction, 2, x[0], x[1], 0);
+      return y;
+    }
+    case IR_CLAMP: {
+      if (!k->map[IR_MAXIMUM][type]) break;
+      uint16_t low[2] = {x[1], x[0]}, high[2] = {y, x[2]};
+      map_kind(w, y, IR_MAXIMUM, type, 2, low);
+      map_kind(w, y, IR_MINIMUM, type, 2, high);
+      return y;
+    }
+    default:
+      if (!k->map[kind][type]) break;
+      map_kind(w, y, kind, type, op->operand_count, x);
+      if (!is_exact(kind)) round_to(w, y, result);
+      return y;
   }
-  case IR_CLAMP: {
-    if (!k->map[IR_MAXIMUM][type]) break;
-    uint16_t low[2] = {x[1], x[0]}, high[2] = {y, x[2]};
-    map_kind(w, y, IR_MAXIMUM, type, 2, low);
-    map_kind(w, y, IR_MINIMUM, type, 2, high);
-    return y;
-  }
-  default:
-    if (!k->map[kind][type]) break;
-    map_kind(w, y, kind, type, op->operand_count, x);
-    if (!is_exact(kind)) round_to(w, y, result);
-    return y;
-  }
-  add(w, (tile_instr){.op = TILE_GENERIC, .level = level, .type = (uint8_t)type, .dst = y, .a = x[0], .b = x[1], .c = x[2],
-                      .operands = (uint8_t)op->operand_count, .kind = (uint16_t)kind, .ir_op = op->index});
+  add(w, (tile_instr){.op = TILE_GENERIC,
+                      .level = level,
+                      .type = (uint8_t)type,
+                      .dst = y,
+                      .a = x[0],
+                      .b = x[1],
+                      .c = x[2],
+                      .operands = (uint8_t)op->operand_count,
+                      .kind = (uint16_t)kind,
+                      .ir_op = op->index});
   return y;
 }
 
 static void write_op(writer *w, const ir_op *op, uint8_t level) {
   uint16_t x[3] = {0, 0, 0}, y;
-  bool reduces = op->kind == IR_REDUCE && w->group && level == TILE_ROW && opt_axes(ir_type_of(w->f, op->operands[0])) != opt_axes(ir_type_of(w->f, op->first_result));
+  bool reduces = op->kind == IR_REDUCE && w->group && level == TILE_ROW &&
+                 opt_axes(ir_type_of(w->f, op->operands[0])) != opt_axes(ir_type_of(w->f, op->first_result));
   for (uint32_t k = 0; k < op->operand_count; ++k) x[k] = operand(w, op->operands[k], reduces ? TILE_FULL : level);
   if (w->full) return;
   ttpu_dtype from = ir_type_of(w->f, op->operands[0]).dtype, to = ir_type_of(w->f, op->first_result).dtype;
@@ -293,8 +327,11 @@ static ttpu_status insert_stores(writer *w, uint32_t group, ir_value scalar) {
     ir_value v = w->values[i];
     bool ours = group ? a->notes[v].home == HOME_FUSED : v == scalar;
     if (!ours || !a->notes[v].needed) continue;
-    if (p->leaf_count + p->out_count >= TILE_MAX_PORTS) return base_fail(TTPU_INTERNAL, "a fused group stores more than %d values", TILE_MAX_PORTS);
-    p->outs[p->out_count++] = (tile_out){.value = v, .slot = w->value_slots[i], .dtype = ir_type_of(w->f, v).dtype,
+    if (p->leaf_count + p->out_count >= TILE_MAX_PORTS)
+      return base_fail(TTPU_INTERNAL, "a fused group stores more than %d values", TILE_MAX_PORTS);
+    p->outs[p->out_count++] = (tile_out){.value = v,
+                                         .slot = w->value_slots[i],
+                                         .dtype = ir_type_of(w->f, v).dtype,
                                          .level = group ? a->notes[v].level : TILE_UNIFORM};
   }
   uint32_t n = 0;
@@ -304,8 +341,13 @@ static ttpu_status insert_stores(writer *w, uint32_t group, ir_value scalar) {
       tile_out *out = &p->outs[o];
       if (maker[out->slot] != i) continue;
       out->defined = (uint16_t)n;
-      with[n++] = (tile_instr){.op = TILE_STORE, .level = out->level, .type = out->dtype, .dst = (uint16_t)o, .a = out->slot,
-                               .operands = 1, .passes = w->slot_pass[out->slot]};
+      with[n++] = (tile_instr){.op = TILE_STORE,
+                               .level = out->level,
+                               .type = out->dtype,
+                               .dst = (uint16_t)o,
+                               .a = out->slot,
+                               .operands = 1,
+                               .passes = w->slot_pass[out->slot]};
     }
   }
   p->instrs = with;
@@ -368,7 +410,8 @@ static ttpu_status allocate_registers(writer *w) {
       for (uint32_t k = 0; k < in->operands; ++k) {
         uint16_t s = operands[k];
         bool repeated = (k > 0 && operands[0] == s) || (k > 1 && operands[1] == s);
-        if (p->slots[s].level == TILE_FULL && last[s] == i && !repeated && !(d && s == in->dst)) spare[spares++] = p->slots[s].reg;
+        if (p->slots[s].level == TILE_FULL && last[s] == i && !repeated && !(d && s == in->dst))
+          spare[spares++] = p->slots[s].reg;
       }
     }
     if (d && d->level == TILE_FULL && last[in->dst] == i) spare[spares++] = d->reg; /* never read */

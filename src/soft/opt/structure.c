@@ -9,9 +9,9 @@
 typedef struct orderer {
   opt_analysis a;
   opt_structure *s;
-  tile_prog **group_progs;   /* by group */
-  tile_prog **scalar_progs;  /* by value */
-  bool *emitted;             /* by position */
+  tile_prog **group_progs;  /* by group */
+  tile_prog **scalar_progs; /* by value */
+  bool *emitted;            /* by position */
   uint32_t capacity;
 } orderer;
 
@@ -57,14 +57,14 @@ static ttpu_status emit_op(orderer *o, const ir_op *op, opt_step_kind kind) {
 static ttpu_status emit_value(orderer *o, ir_value v) {
   const ir_op *op = ir_def(o->a.f, v);
   switch (o->a.notes[v].home) {
-  case HOME_VIEW: return emit_op(o, op, STEP_VIEW);
-  case HOME_BUFFER: return emit_op(o, op, STEP_KERNEL);
-  case HOME_FUSED: return emit_group(o, opt_find(&o->a, o->a.notes[v].group));
-  case HOME_SCALAR:
-    if (o->emitted[op->index]) return TTPU_OK;
-    o->emitted[op->index] = true;
-    return emit_program(o, o->scalar_progs[v]);
-  default: return TTPU_OK;
+    case HOME_VIEW: return emit_op(o, op, STEP_VIEW);
+    case HOME_BUFFER: return emit_op(o, op, STEP_KERNEL);
+    case HOME_FUSED: return emit_group(o, opt_find(&o->a, o->a.notes[v].group));
+    case HOME_SCALAR:
+      if (o->emitted[op->index]) return TTPU_OK;
+      o->emitted[op->index] = true;
+      return emit_program(o, o->scalar_progs[v]);
+    default: return TTPU_OK;
   }
 }
 
@@ -97,7 +97,8 @@ static ttpu_status make_programs(orderer *o) {
   for (uint32_t g = 1; g < groups; ++g)
     if (a->groups[g].parent == g) BASE_TRY(opt_program_make(a, &o->s->arena, g, 0, &o->group_progs[g]));
   for (uint32_t v = 1; v < a->f->value_count; ++v) /* in order: a scalar may need one of a smaller number */
-    if (a->notes[v].home == HOME_SCALAR && a->notes[v].needed) BASE_TRY(opt_program_make(a, &o->s->arena, 0, v, &o->scalar_progs[v]));
+    if (a->notes[v].home == HOME_SCALAR && a->notes[v].needed)
+      BASE_TRY(opt_program_make(a, &o->s->arena, 0, v, &o->scalar_progs[v]));
   for (uint32_t g = 1; g < groups; ++g)
     if (o->group_progs[g]) BASE_TRY(opt_program_finish(a, &o->s->arena, o->group_progs[g], g, 0));
   for (uint32_t v = 1; v < a->f->value_count; ++v)
@@ -143,7 +144,10 @@ enum { BUCKETS = 1024, MOST_CACHED = 2048 };
 
 static struct {
   pthread_mutex_t lock;
-  struct bucket { opt_structure **entries; uint32_t count, capacity; } buckets[BUCKETS];
+  struct bucket {
+    opt_structure **entries;
+    uint32_t count, capacity;
+  } buckets[BUCKETS];
   opt_structure *newest, *oldest;
   uint32_t count;
   atomic_ullong compiled;

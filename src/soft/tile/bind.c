@@ -5,13 +5,13 @@
 
 int tile_fold_index(ir_kind kind) {
   switch (kind) {
-  case IR_ADD: return 0;
-  case IR_MULTIPLY: return 1;
-  case IR_MAXIMUM: return 2;
-  case IR_MINIMUM: return 3;
-  case IR_AND: return 4;
-  case IR_OR: return 5;
-  default: return -1;
+    case IR_ADD: return 0;
+    case IR_MULTIPLY: return 1;
+    case IR_MAXIMUM: return 2;
+    case IR_MINIMUM: return 3;
+    case IR_AND: return 4;
+    case IR_OR: return 5;
+    default: return -1;
   }
 }
 
@@ -43,10 +43,14 @@ static void find_axes(binder *x) {
 }
 
 /* A value's strides along the axes: its dims other than 1 are the space's axes, or the kept ones of them. */
-static ttpu_status place_port(binder *x, uint32_t index, ir_value value, uint32_t dtype, uint32_t level, const tile_place *place) {
+static ttpu_status place_port(binder *x, uint32_t index, ir_value value, uint32_t dtype, uint32_t level,
+                              const tile_place *place) {
   tile_port *port = &x->b->ports[index];
   int64_t bytes = (int64_t)base_dtype_bytes(dtype);
-  *port = (tile_port){.buffer = place->buffer, .dtype = (uint8_t)dtype, .level = (uint8_t)level, .bytes = (uint8_t)bytes,
+  *port = (tile_port){.buffer = place->buffer,
+                      .dtype = (uint8_t)dtype,
+                      .level = (uint8_t)level,
+                      .bytes = (uint8_t)bytes,
                       .offset = place->offset * bytes};
   if (level == TILE_UNIFORM) return TTPU_OK;
   ir_type t = ir_type_of(x->f, value);
@@ -88,7 +92,9 @@ static ttpu_status make_nest(binder *x) {
     }
   }
   bool reduces = count > merged_kept;
-  b->layout = reduces && merged_kept && !x->reduced[x->axes - 1] && x->dims[merged[merged_kept - 1]] >= 8 ? LAYOUT_COLUMNS : LAYOUT_ROWS;
+  b->layout = reduces && merged_kept && !x->reduced[x->axes - 1] && x->dims[merged[merged_kept - 1]] >= 8
+                  ? LAYOUT_COLUMNS
+                  : LAYOUT_ROWS;
   uint32_t innermost = b->layout == LAYOUT_COLUMNS ? merged_kept - 1 : count - 1;
   b->len = count ? x->dims[merged[innermost]] : 1;
   if (count) {
@@ -125,13 +131,31 @@ static double instr_cost(const tile_instr *in) {
   if (in->op != TILE_MAP) return 0.02 * bytes;
   bool wide = in->type == TTPU_F64;
   switch (in->kind) {
-  case IR_EXPONENTIAL: case IR_LOG: case IR_LOGISTIC: case IR_TANH: case IR_ERF: case IR_SINE: case IR_COSINE: case IR_TAN:
-  case IR_EXPONENTIAL_MINUS_ONE: case IR_LOG_PLUS_ONE: return wide ? 5 : 0.3;
-  case IR_POWER: return wide ? 20 : 1;
-  case IR_ERFC: case IR_ERF_INV: case IR_ASIN: case IR_ACOS: case IR_ATAN: case IR_SINH: case IR_COSH: case IR_CBRT:
-  case IR_ATAN2: case IR_REMAINDER: return 15;
-  case IR_DIVIDE: case IR_SQRT: case IR_RSQRT: return 0.05 * bytes;
-  default: return 0.015 * bytes;
+    case IR_EXPONENTIAL:
+    case IR_LOG:
+    case IR_LOGISTIC:
+    case IR_TANH:
+    case IR_ERF:
+    case IR_SINE:
+    case IR_COSINE:
+    case IR_TAN:
+    case IR_EXPONENTIAL_MINUS_ONE:
+    case IR_LOG_PLUS_ONE: return wide ? 5 : 0.3;
+    case IR_POWER: return wide ? 20 : 1;
+    case IR_ERFC:
+    case IR_ERF_INV:
+    case IR_ASIN:
+    case IR_ACOS:
+    case IR_ATAN:
+    case IR_SINH:
+    case IR_COSH:
+    case IR_CBRT:
+    case IR_ATAN2:
+    case IR_REMAINDER: return 15;
+    case IR_DIVIDE:
+    case IR_SQRT:
+    case IR_RSQRT: return 0.05 * bytes;
+    default: return 0.015 * bytes;
   }
 }
 
@@ -139,7 +163,8 @@ static double instr_cost(const tile_instr *in) {
 static double recomputed_cost(const tile_prog *p) {
   double cost = 0;
   for (uint32_t i = 0; i < p->instr_count; ++i)
-    if (p->instrs[i].level == TILE_FULL && p->instrs[i].passes) cost += instr_cost(&p->instrs[i]) * (__builtin_popcount(p->instrs[i].passes) - 1);
+    if (p->instrs[i].level == TILE_FULL && p->instrs[i].passes)
+      cost += instr_cost(&p->instrs[i]) * (__builtin_popcount(p->instrs[i].passes) - 1);
   return cost;
 }
 
@@ -153,7 +178,9 @@ static bool row_fits(const binder *x, int64_t row, int64_t lanes) {
 /* Nothing here may depend on the number of threads: it decides the order of sums. */
 static void shape_tile(binder *x) {
   tile_bound *b = x->b;
-  enum { MOST_BYTES = 128 << 10 }; /* of registers of a kind: they lie on a worker's stack (a complete row: 4 times that) */
+  enum {
+    MOST_BYTES = 128 << 10
+  }; /* of registers of a kind: they lie on a worker's stack (a complete row: 4 times that) */
   int64_t lanes = TILE_BYTES / x->p->width;
   while (lanes > 64 && lanes * x->p->width * x->p->full_regs > MOST_BYTES) lanes /= 2;
   int64_t most_rows = larger(MOST_BYTES / (16 * larger(x->p->row_regs, 1)), 1);
@@ -260,7 +287,8 @@ static void drop_stores(binder *x) {
     tile_port *port = &x->b->ports[p->leaf_count + i];
     uint16_t slot = p->outs[i].slot;
     port->mode = (uint8_t)choose_mode(x->b, port);
-    if (port->mode == PORT_SCALAR) port->mode = port->level == TILE_UNIFORM || x->b->tile_lanes == 1 ? PORT_DIRECT : PORT_COPY;
+    if (port->mode == PORT_SCALAR)
+      port->mode = port->level == TILE_UNIFORM || x->b->tile_lanes == 1 ? PORT_DIRECT : PORT_COPY;
     if (port->mode != PORT_DIRECT || tile_is_small_float(port->dtype)) continue;
     if (x->alias[slot] != slot || x->scalar[slot]) continue; /* a leaf or a row value read in place: a copy after all */
     const tile_instr *store = &p->instrs[p->outs[i].defined], *maker = store - 1;
@@ -279,7 +307,8 @@ bool tile_may_overwrite(const tile_prog *p, uint32_t out, uint32_t leaf) {
   if (!single_bit(store->passes) || !single_bit(store[-1].passes)) return false;
   for (uint32_t i = 0; i < p->instr_count; ++i) {
     const tile_instr *in = &p->instrs[i];
-    if (in->op == TILE_LOAD && in->a == leaf && in->passes >= 2 * store->passes) return false; /* read again in a later pass */
+    if (in->op == TILE_LOAD && in->a == leaf && in->passes >= 2 * store->passes)
+      return false; /* read again in a later pass */
   }
   return true;
 }
@@ -290,14 +319,14 @@ static int log2_bytes(ttpu_dtype t) { return __builtin_ctz((unsigned)base_dtype_
 
 static tile_fn map_kernel(const tile_kernels *k, const tile_instr *in) {
   switch (in->table) {
-  case TILE_MAP_COMPARE: return k->compare[in->extra][in->type];
-  case TILE_MAP_CONVERT: return k->convert[in->type][in->extra];
-  case TILE_MAP_SELECT: return k->select[log2_bytes(in->type)];
-  case TILE_MAP_COPY: return k->copy[log2_bytes(in->type)];
-  case TILE_MAP_ROUND: return k->round[in->type];
-  case TILE_MAP_PACK: return k->pack[in->type];
-  case TILE_MAP_UNPACK: return k->unpack[in->type];
-  default: return k->map[in->kind][in->type];
+    case TILE_MAP_COMPARE: return k->compare[in->extra][in->type];
+    case TILE_MAP_CONVERT: return k->convert[in->type][in->extra];
+    case TILE_MAP_SELECT: return k->select[log2_bytes(in->type)];
+    case TILE_MAP_COPY: return k->copy[log2_bytes(in->type)];
+    case TILE_MAP_ROUND: return k->round[in->type];
+    case TILE_MAP_PACK: return k->pack[in->type];
+    case TILE_MAP_UNPACK: return k->unpack[in->type];
+    default: return k->map[in->kind][in->type];
   }
 }
 
@@ -309,10 +338,10 @@ static uint16_t resolve(const binder *x, uint16_t slot) {
 
 static bool is_dropped(const binder *x, const tile_instr *in) {
   switch (in->op) {
-  case TILE_LOAD: return x->alias[in->dst] == x->p->slot_count + in->a;
-  case TILE_EXPAND: return x->alias[in->dst] == in->a;
-  case TILE_STORE: return x->alias[in->a] == x->p->slot_count + x->p->leaf_count + in->dst;
-  default: return false;
+    case TILE_LOAD: return x->alias[in->dst] == x->p->slot_count + in->a;
+    case TILE_EXPAND: return x->alias[in->dst] == in->a;
+    case TILE_STORE: return x->alias[in->a] == x->p->slot_count + x->p->leaf_count + in->dst;
+    default: return false;
   }
 }
 
@@ -394,8 +423,9 @@ static ttpu_status place_registers(binder *x) {
   if (!b->slot_offsets || !b->moving) return base_no_memory(p->slot_count * sizeof *b->slot_offsets);
   for (uint32_t i = 0; i < p->slot_count; ++i) {
     const tile_slot *s = &p->slots[i];
-    b->slot_offsets[i] = s->level == TILE_FULL ? full_at + s->reg * full_stride
-                         : s->level == TILE_ROW ? rows_at + s->reg * b->row_stride : s->reg * 16u;
+    b->slot_offsets[i] = s->level == TILE_FULL  ? full_at + s->reg * full_stride
+                         : s->level == TILE_ROW ? rows_at + s->reg * b->row_stride
+                                                : s->reg * 16u;
   }
   for (uint32_t i = 0; i < b->port_count; ++i)
     if (b->ports[i].level != TILE_UNIFORM) b->moving[b->moving_count++] = (uint16_t)i;

@@ -59,15 +59,16 @@ struct tile_bound {
   bool complete; /* a tile holds whole rows (columns): one run over all instructions */
   bool split;    /* few rows, long ones: the chunks of a row run in parallel and their accumulators are folded */
   int64_t units, chunks; /* independent pieces of work; chunks of each, when not complete */
-  tile_port *ports; /* leaves, then outputs */
+  tile_port *ports;      /* leaves, then outputs */
   uint32_t port_count, slot_count;
   uint32_t *slot_offsets; /* into a worker's registers, per register slot; ports in place come after the registers */
   uint16_t *moving;       /* ports whose address is followed from tile to tile */
   uint32_t moving_count;
-  tile_list uniform;                                     /* once per worker */
-  tile_list body;                                        /* complete: everything */
-  tile_list rows[TILE_MAX_PASSES + 1], pass[TILE_MAX_PASSES]; /* else: rows[p], then pass[p] over the chunks, then rows[p+1] */
-  uint32_t shared_bytes; /* the part of the registers that holds uniform and row values, first */
+  tile_list uniform; /* once per worker */
+  tile_list body;    /* complete: everything */
+  tile_list rows[TILE_MAX_PASSES + 1],
+      pass[TILE_MAX_PASSES]; /* else: rows[p], then pass[p] over the chunks, then rows[p+1] */
+  uint32_t shared_bytes;     /* the part of the registers that holds uniform and row values, first */
   uint32_t register_bytes;
   uint32_t row_stride; /* bytes of one row register */
   double nanoseconds;  /* estimated, per element */

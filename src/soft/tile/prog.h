@@ -42,9 +42,9 @@ typedef enum tile_op {
 
 enum {
   TILE_MAX_PASSES = 8,
-  TILE_MAX_SLOTS = 900,  /* values of one program; opt/group.c closes a group before it needs more */
-  TILE_MAX_PORTS = 100,  /* leaves and outputs */
-  TILE_BYTES = 4096,     /* of one register: measured best at 2-4 KiB (docs/design.md) */
+  TILE_MAX_SLOTS = 900, /* values of one program; opt/group.c closes a group before it needs more */
+  TILE_MAX_PORTS = 100, /* leaves and outputs */
+  TILE_BYTES = 4096,    /* of one register: measured best at 2-4 KiB (docs/design.md) */
 };
 
 /* The element type of registers: the dtype itself, f32 for small floats. */
@@ -66,16 +66,16 @@ typedef void (*tile_fn)(int64_t n, void *d, const void *a, const void *b, const 
 /* rows: accumulator[r] = fold(accumulator[r], x[r*len ..]); columns: accumulator[l] = fold(accumulator[l], x[r*len + l]). */
 typedef void (*tile_fold_fn)(int64_t rows, int64_t len, void *accumulator, const void *x);
 
-enum { TILE_FOLD_COUNT = 6 }; /* ADD MULTIPLY MAXIMUM MINIMUM AND OR */
+enum { TILE_FOLD_COUNT = 6 };      /* ADD MULTIPLY MAXIMUM MINIMUM AND OR */
 int tile_fold_index(ir_kind kind); /* -1: no such reduction */
 
 typedef struct tile_kernels {
   tile_fn map[IR_KIND_COUNT][TTPU_DTYPE_COUNT];
   tile_fn compare[6][TTPU_DTYPE_COUNT];
-  tile_fn convert[TTPU_DTYPE_COUNT][TTPU_DTYPE_COUNT]; /* between register types */
-  tile_fn select[5], copy[5];                          /* by log2 of the bytes */
-  tile_fold_fn expand[5]; /* the other way: x[r] over accumulator[r*len ..] */
-  tile_fn round[TTPU_DTYPE_COUNT];                     /* f32 -> f32 that the small float holds exactly */
+  tile_fn convert[TTPU_DTYPE_COUNT][TTPU_DTYPE_COUNT];      /* between register types */
+  tile_fn select[5], copy[5];                               /* by log2 of the bytes */
+  tile_fold_fn expand[5];                                   /* the other way: x[r] over accumulator[r*len ..] */
+  tile_fn round[TTPU_DTYPE_COUNT];                          /* f32 -> f32 that the small float holds exactly */
   tile_fn unpack[TTPU_DTYPE_COUNT], pack[TTPU_DTYPE_COUNT]; /* small float in memory <-> f32 */
   tile_fold_fn fold_rows[TILE_FOLD_COUNT][TTPU_DTYPE_COUNT], fold_columns[TILE_FOLD_COUNT][TTPU_DTYPE_COUNT];
 } tile_kernels;
@@ -86,25 +86,34 @@ const tile_kernels *tile_kernels_get(void); /* for this machine and TTPU_CPU */
 /* A value: a register, or what stands for one once bound (memory in place). */
 typedef struct tile_slot {
   uint8_t level;
-  uint8_t type;  /* of its elements in the register */
-  uint16_t reg;  /* among the registers of its level; a FULL one is shared by values that do not live together */
+  uint8_t type; /* of its elements in the register */
+  uint16_t reg; /* among the registers of its level; a FULL one is shared by values that do not live together */
 } tile_slot;
 
 typedef struct tile_instr {
-  uint8_t op;        /* tile_op */
-  uint8_t level;     /* how many lanes it runs over; REDUCE: FULL */
-  uint8_t type;      /* of its operands: chooses the kernel. LOAD and STORE: the dtype in memory */
-  uint8_t extra;     /* REDUCE: tile_fold_index; MAP: the direction of a compare, the target type of a convert */
+  uint8_t op;            /* tile_op */
+  uint8_t level;         /* how many lanes it runs over; REDUCE: FULL */
+  uint8_t type;          /* of its operands: chooses the kernel. LOAD and STORE: the dtype in memory */
+  uint8_t extra;         /* REDUCE: tile_fold_index; MAP: the direction of a compare, the target type of a convert */
   uint16_t dst, a, b, c; /* slots. LOAD: a is the leaf's number; STORE: dst is the output's */
-  uint8_t passes;    /* FULL: bit p = needed in pass p. ROW: the number of passes that must be over before it */
-  uint8_t operands;  /* how many of a, b, c are slots */
-  uint16_t kind;     /* MAP, GENERIC: ir_kind, for dumps and costs; IR_NO_OP: rounding */
-  uint32_t ir_op;    /* GENERIC: position of the operation in the function */
-  uint8_t table;     /* MAP: tile_map_table */
+  uint8_t passes;        /* FULL: bit p = needed in pass p. ROW: the number of passes that must be over before it */
+  uint8_t operands;      /* how many of a, b, c are slots */
+  uint16_t kind;         /* MAP, GENERIC: ir_kind, for dumps and costs; IR_NO_OP: rounding */
+  uint32_t ir_op;        /* GENERIC: position of the operation in the function */
+  uint8_t table;         /* MAP: tile_map_table */
 } tile_instr;
 
 /* Which table of tile_kernels a MAP uses. */
-typedef enum tile_map_table { TILE_MAP_KIND, TILE_MAP_COMPARE, TILE_MAP_CONVERT, TILE_MAP_SELECT, TILE_MAP_COPY, TILE_MAP_ROUND, TILE_MAP_PACK, TILE_MAP_UNPACK } tile_map_table;
+typedef enum tile_map_table {
+  TILE_MAP_KIND,
+  TILE_MAP_COMPARE,
+  TILE_MAP_CONVERT,
+  TILE_MAP_SELECT,
+  TILE_MAP_COPY,
+  TILE_MAP_ROUND,
+  TILE_MAP_PACK,
+  TILE_MAP_UNPACK
+} tile_map_table;
 
 typedef struct tile_leaf {
   ir_value value;
@@ -120,12 +129,12 @@ typedef struct tile_out {
 } tile_out;
 
 typedef struct tile_prog {
-  ir_value space;        /* a full value: its dims are the space */
-  uint32_t reduced;      /* bit d: dim d of `space` is reduced */
+  ir_value space;   /* a full value: its dims are the space */
+  uint32_t reduced; /* bit d: dim d of `space` is reduced */
   uint16_t leaf_count, out_count, slot_count, instr_count;
   uint16_t full_regs, row_regs, uniform_regs;
-  uint8_t passes;        /* at least 1 */
-  uint8_t width;         /* bytes of the widest FULL register's element */
+  uint8_t passes; /* at least 1 */
+  uint8_t width;  /* bytes of the widest FULL register's element */
   tile_leaf *leaves;
   tile_out *outs;
   tile_slot *slots;

@@ -63,20 +63,40 @@ static void walk_next(walk *w) {
 
 static void gather_lanes(uint8_t *d, const uint8_t *s, int64_t n, int64_t stride, int bytes) {
   switch (bytes) {
-  case 1: for (int64_t i = 0; i < n; ++i, s += stride) d[i] = *s; return;
-  case 2: for (int64_t i = 0; i < n; ++i, s += stride) memcpy(d + 2 * i, s, 2); return;
-  case 4: for (int64_t i = 0; i < n; ++i, s += stride) memcpy(d + 4 * i, s, 4); return;
-  case 8: for (int64_t i = 0; i < n; ++i, s += stride) memcpy(d + 8 * i, s, 8); return;
-  default: for (int64_t i = 0; i < n; ++i, s += stride) memcpy(d + 16 * i, s, 16); return;
+    case 1:
+      for (int64_t i = 0; i < n; ++i, s += stride) d[i] = *s;
+      return;
+    case 2:
+      for (int64_t i = 0; i < n; ++i, s += stride) memcpy(d + 2 * i, s, 2);
+      return;
+    case 4:
+      for (int64_t i = 0; i < n; ++i, s += stride) memcpy(d + 4 * i, s, 4);
+      return;
+    case 8:
+      for (int64_t i = 0; i < n; ++i, s += stride) memcpy(d + 8 * i, s, 8);
+      return;
+    default:
+      for (int64_t i = 0; i < n; ++i, s += stride) memcpy(d + 16 * i, s, 16);
+      return;
   }
 }
 static void scatter_lanes(uint8_t *d, const uint8_t *s, int64_t n, int64_t stride, int bytes) {
   switch (bytes) {
-  case 1: for (int64_t i = 0; i < n; ++i, d += stride) *d = s[i]; return;
-  case 2: for (int64_t i = 0; i < n; ++i, d += stride) memcpy(d, s + 2 * i, 2); return;
-  case 4: for (int64_t i = 0; i < n; ++i, d += stride) memcpy(d, s + 4 * i, 4); return;
-  case 8: for (int64_t i = 0; i < n; ++i, d += stride) memcpy(d, s + 8 * i, 8); return;
-  default: for (int64_t i = 0; i < n; ++i, d += stride) memcpy(d, s + 16 * i, 16); return;
+    case 1:
+      for (int64_t i = 0; i < n; ++i, d += stride) *d = s[i];
+      return;
+    case 2:
+      for (int64_t i = 0; i < n; ++i, d += stride) memcpy(d, s + 2 * i, 2);
+      return;
+    case 4:
+      for (int64_t i = 0; i < n; ++i, d += stride) memcpy(d, s + 4 * i, 4);
+      return;
+    case 8:
+      for (int64_t i = 0; i < n; ++i, d += stride) memcpy(d, s + 8 * i, 8);
+      return;
+    default:
+      for (int64_t i = 0; i < n; ++i, d += stride) memcpy(d, s + 16 * i, 16);
+      return;
   }
 }
 
@@ -94,7 +114,8 @@ static bool load_across(const frame *t, const tile_port *port, uint8_t *d, int64
   int64_t stride = port->strides[last];
   if (stride != port->bytes || port->lane == port->bytes || t->at[last] + segments > b->dims[last]) return false;
   const uint8_t *s = t->slots[b->slot_count + (uint32_t)(port - b->ports)];
-  for (int64_t l = 0; l < t->len; ++l) scatter_lanes(d + l * port->bytes, s + l * port->lane, segments, t->len * port->bytes, port->bytes);
+  for (int64_t l = 0; l < t->len; ++l)
+    scatter_lanes(d + l * port->bytes, s + l * port->lane, segments, t->len * port->bytes, port->bytes);
   return true;
 }
 
@@ -188,11 +209,17 @@ static base_scalar neutral(int fold, ttpu_dtype t) {
   uint64_t top = 1ull << ((bits - 1) & 63), all = ~0ull >> (64 - (bits < 64 ? bits : 64));
   base_scalar zero = {.d = {0, 0}};
   switch (fold) {
-  case 1: return real || base_dtype_is_complex(t) ? (base_scalar){.d = {1, 0}} : (base_scalar){.u = 1};
-  case 2: return real ? (base_scalar){.d = {-INFINITY, 0}} : base_dtype_is_signed(t) ? (base_scalar){.u = ~all | top} : zero;
-  case 3: return t == TTPU_BOOL ? (base_scalar){.u = 1} : real ? (base_scalar){.d = {INFINITY, 0}} : (base_scalar){.u = base_dtype_is_signed(t) ? all & ~top : all};
-  case 4: return (base_scalar){.u = t == TTPU_BOOL ? 1 : ~0ull};
-  default: return zero;
+    case 1: return real || base_dtype_is_complex(t) ? (base_scalar){.d = {1, 0}} : (base_scalar){.u = 1};
+    case 2:
+      return real                      ? (base_scalar){.d = {-INFINITY, 0}}
+             : base_dtype_is_signed(t) ? (base_scalar){.u = ~all | top}
+                                       : zero;
+    case 3:
+      return t == TTPU_BOOL ? (base_scalar){.u = 1}
+             : real         ? (base_scalar){.d = {INFINITY, 0}}
+                            : (base_scalar){.u = base_dtype_is_signed(t) ? all & ~top : all};
+    case 4: return (base_scalar){.u = t == TTPU_BOOL ? 1 : ~0ull};
+    default: return zero;
   }
 }
 
@@ -204,7 +231,8 @@ static void run_reduce(const frame *t, const tile_bound_instr *in) {
     base_scalar first = neutral(source->extra, type);
     uint8_t one[16];
     base_scalar_store(type, one, first);
-    t->b->kernels->copy[log2_bytes((uint8_t)base_dtype_bytes(type))](t->lanes[TILE_ROW], accumulator, one, NULL, NULL, 1);
+    t->b->kernels->copy[log2_bytes((uint8_t)base_dtype_bytes(type))](t->lanes[TILE_ROW], accumulator, one, NULL, NULL,
+                                                                     1);
   }
   if (t->b->layout == LAYOUT_ROWS) in->kernel.fold(t->rows, t->inner * t->len, accumulator, t->slots[in->a]);
   else in->kernel.fold(t->inner, t->len, accumulator, t->slots[in->a]);
@@ -244,12 +272,14 @@ static void run_list(const frame *t, const tile_list *list) {
   for (const tile_bound_instr *in = list->instrs, *end = in + list->count; in < end; ++in) {
     if (empty && in->level == TILE_FULL && in->op != TILE_REDUCE) continue;
     switch (in->op) {
-    case TILE_MAP: in->kernel.map(t->lanes[in->level], slots[in->dst], slots[in->a], slots[in->b], slots[in->c], in->scalar); break;
-    case TILE_LOAD: run_load(t, in); break;
-    case TILE_STORE: run_store(t, in); break;
-    case TILE_EXPAND: run_expand(t, in); break;
-    case TILE_REDUCE: run_reduce(t, in); break;
-    case TILE_GENERIC: run_generic(t, in); break;
+      case TILE_MAP:
+        in->kernel.map(t->lanes[in->level], slots[in->dst], slots[in->a], slots[in->b], slots[in->c], in->scalar);
+        break;
+      case TILE_LOAD: run_load(t, in); break;
+      case TILE_STORE: run_store(t, in); break;
+      case TILE_EXPAND: run_expand(t, in); break;
+      case TILE_REDUCE: run_reduce(t, in); break;
+      case TILE_GENERIC: run_generic(t, in); break;
     }
   }
 }
@@ -380,17 +410,18 @@ static void run_pieces(frame *t, int64_t begin, int64_t end) {
 static void *aligned(void *p) { return (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
 
 /* Memory for a worker's frame comes from its stack: at most a few hundred KiB, and it cannot fail. */
-#define FRAME_OPEN(t, bound, memory)                                                                                   \
-  frame t = {.b = (bound), .buffers = (memory)};                                                                       \
-  t.registers = aligned(alloca((bound)->register_bytes + 64));                                                         \
-  t.slots = alloca(((bound)->slot_count + (bound)->port_count) * sizeof *t.slots);                                     \
+#define FRAME_OPEN(t, bound, memory)                                               \
+  frame t = {.b = (bound), .buffers = (memory)};                                   \
+  t.registers = aligned(alloca((bound)->register_bytes + 64));                     \
+  t.slots = alloca(((bound)->slot_count + (bound)->port_count) * sizeof *t.slots); \
   frame_start(&t)
 
 static void frame_start(frame *t) {
   const tile_bound *b = t->b;
   for (uint32_t i = 0; i < b->slot_count; ++i) t->slots[i] = t->registers + b->slot_offsets[i];
   for (uint32_t i = 0; i < b->port_count; ++i)
-    if (b->ports[i].level == TILE_UNIFORM) t->slots[b->slot_count + i] = (uint8_t *)t->buffers[b->ports[i].buffer] + b->ports[i].offset;
+    if (b->ports[i].level == TILE_UNIFORM)
+      t->slots[b->slot_count + i] = (uint8_t *)t->buffers[b->ports[i].buffer] + b->ports[i].offset;
   set_shape(t, 1, 1, 1);
   run_list(t, &b->uniform);
 }
@@ -449,7 +480,8 @@ static void fold_blocks(frame *t, const split_job *j) {
     ttpu_dtype type = t->b->prog->slots[in->source->dst].type;
     size_t bytes = (size_t)t->lanes[TILE_ROW] * base_dtype_bytes(type);
     memcpy(t->slots[in->dst], from, bytes);
-    t->b->kernels->fold_columns[in->source->extra][type](j->blocks - 1, t->lanes[TILE_ROW], t->slots[in->dst], from + bytes);
+    t->b->kernels->fold_columns[in->source->extra][type](j->blocks - 1, t->lanes[TILE_ROW], t->slots[in->dst],
+                                                         from + bytes);
     from += j->blocks * t->b->row_stride;
   }
 }
