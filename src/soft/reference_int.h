@@ -17,6 +17,7 @@
  *
  * Types were checked when the operation was built (ir/infer.c); what is checked here is what depends on values.
  */
+// clang-format off: lists of rows, which it takes for statements
 #ifndef TTPU_SOFT_REFERENCE_INT_H
 #define TTPU_SOFT_REFERENCE_INT_H
 
@@ -88,14 +89,13 @@ double ref_erf_inv(double x);
 
 /* ---- regions ----------------------------------------------------------------------------------- */
 
-typedef ttpu_status (*ref_op_fn)(const ir_func *f, const ir_op *op, const soft_view *operands,
-                                 const soft_view *results);
+typedef ttpu_status (*ref_op_fn)(const ir_func *f, const ir_op *op, const soft_view *operands, const soft_view *results);
 
 /* The values of all regions of one operation, with memory for each; made once, run as often as needed. */
 typedef struct ref_frame {
   const ir_func *f;
   ref_op_fn run_op; /* runs the operations inside: soft_reference_op, unless kernel.c set its own */
-  ir_value first;   /* the lowest value defined inside */
+  ir_value first; /* the lowest value defined inside */
   uint32_t count;
   soft_view *views; /* of value first + i */
   uint32_t capture_count;
@@ -117,13 +117,13 @@ static inline const ir_op *ref_region_return(const ir_region *region) { return r
 /* ---- operations, by family --------------------------------------------------------------------- */
 
 #define REF_OP(name) ttpu_status ref_##name(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y);
-REF_OP(broadcast_in_dim)
-REF_OP(reshape) REF_OP(reverse) REF_OP(slice) REF_OP(transpose) REF_OP(concatenate) REF_OP(pad) REF_OP(dynamic_slice)
-    REF_OP(dynamic_update_slice) REF_OP(gather) REF_OP(scatter) REF_OP(constant) REF_OP(iota) REF_OP(rng_bit_generator)
-        REF_OP(as_strided) REF_OP(as_strided_update) REF_OP(check_index) REF_OP(bitcast_convert) REF_OP(copy)
-            REF_OP(dot_general) REF_OP(convolution) REF_OP(reduce) REF_OP(reduce_window) REF_OP(select_and_scatter)
-                REF_OP(sort) REF_OP(attention) REF_OP(scan) REF_OP(top_k) REF_OP(fft) REF_OP(cholesky)
-                    REF_OP(triangular_solve)
+REF_OP(broadcast_in_dim) REF_OP(reshape) REF_OP(reverse) REF_OP(slice) REF_OP(transpose) REF_OP(concatenate)
+REF_OP(pad) REF_OP(dynamic_slice) REF_OP(dynamic_update_slice) REF_OP(gather) REF_OP(scatter) REF_OP(constant)
+REF_OP(iota) REF_OP(rng_bit_generator) REF_OP(as_strided) REF_OP(as_strided_update) REF_OP(check_index)
+REF_OP(bitcast_convert) REF_OP(copy)
+REF_OP(dot_general) REF_OP(convolution) REF_OP(reduce) REF_OP(reduce_window) REF_OP(select_and_scatter)
+REF_OP(sort) REF_OP(attention) REF_OP(scan) REF_OP(top_k)
+REF_OP(fft) REF_OP(cholesky) REF_OP(triangular_solve)
 #undef REF_OP
 
 #endif

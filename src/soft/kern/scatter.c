@@ -9,6 +9,7 @@
  *
  * Positions are worked on in tables of TABLE; one whose index lies outside is marked there and dropped.
  */
+// clang-format off: lists of rows, which it takes for statements
 #include <math.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ typedef struct scatter_job {
   uint32_t components;
   int64_t component_stride, component_y[TTPU_MAX_RANK], component_size[TTPU_MAX_RANK];
   int64_t component_number[TTPU_MAX_RANK], batch_number[TTPU_MAX_RANK]; /* weights of a target's number */
-  int64_t targets;                                                      /* how many numbers there are */
+  int64_t targets; /* how many numbers there are */
   int64_t groups, parts;
 } scatter_job;
 
@@ -51,130 +52,106 @@ static bool contains(ir_i64s list, int64_t x) {
 
 /* ---- combining ----------------------------------------------------------------------------------- */
 
-#define RUN(name, T, EXPR)                                                                               \
-  static void name(char *y, int64_t y_step, const char *u, int64_t u_step, int64_t n) {                  \
-    if (y_step == (int64_t)sizeof(T) && u_step == (int64_t)sizeof(T))                                    \
-      for (int64_t i = 0; i < n; ++i) {                                                                  \
-        T a = ((T *)y)[i], b = ((const T *)u)[i];                                                        \
-        ((T *)y)[i] = (T)(EXPR);                                                                         \
-      }                                                                                                  \
-    else                                                                                                 \
-      for (int64_t i = 0; i < n; ++i) {                                                                  \
-        T a = *(T *)(y + i * y_step), b = *(const T *)(u + i * u_step);                                  \
-        *(T *)(y + i * y_step) = (T)(EXPR);                                                              \
-      }                                                                                                  \
-  }                                                                                                      \
-  static void points_##name(char *y, int64_t y_step, const int64_t *index, int64_t size, int64_t stride, \
-                            const char *u, int64_t u_step, int64_t n) {                                  \
-    for (int64_t i = 0; i < n; ++i) {                                                                    \
-      if ((uint64_t)index[i] >= (uint64_t)size) continue;                                                \
-      T *p = (T *)(y + i * y_step + index[i] * stride), a = *p, b = *(const T *)(u + i * u_step);        \
-      *p = (T)(EXPR);                                                                                    \
-    }                                                                                                    \
+#define RUN(name, T, EXPR)                                                                                         \
+  static void name(char *y, int64_t y_step, const char *u, int64_t u_step, int64_t n) {                            \
+    if (y_step == (int64_t)sizeof(T) && u_step == (int64_t)sizeof(T))                                              \
+      for (int64_t i = 0; i < n; ++i) {                                                                            \
+        T a = ((T *)y)[i], b = ((const T *)u)[i];                                                                  \
+        ((T *)y)[i] = (T)(EXPR);                                                                                   \
+      }                                                                                                            \
+    else                                                                                                           \
+      for (int64_t i = 0; i < n; ++i) {                                                                            \
+        T a = *(T *)(y + i * y_step), b = *(const T *)(u + i * u_step);                                            \
+        *(T *)(y + i * y_step) = (T)(EXPR);                                                                        \
+      }                                                                                                            \
+  }                                                                                                                \
+  static void points_##name(char *y, int64_t y_step, const int64_t *index, int64_t size, int64_t stride, const char *u, \
+                            int64_t u_step, int64_t n) {                                                           \
+    for (int64_t i = 0; i < n; ++i) {                                                                              \
+      if ((uint64_t)index[i] >= (uint64_t)size) continue;                                                          \
+      T *p = (T *)(y + i * y_step + index[i] * stride), a = *p, b = *(const T *)(u + i * u_step);                  \
+      *p = (T)(EXPR);                                                                                              \
+    }                                                                                                              \
   }
 #define COMBINER(name) ((combiner){name, points_##name})
 
-#define UNSIGNED(T, U) /* wraps without overflow of signed numbers */                                    \
-  RUN(add_##T, T, (U)a + (U)b)                                                                           \
-  RUN(multiply_##T, T, (U)a *(U)b) RUN(maximum_##T, T, a < b ? b : a) RUN(minimum_##T, T, b < a ? b : a) \
-      RUN(and_##T, T, a &b) RUN(or_##T, T, a | b) RUN(xor_##T, T, a ^ b)
-UNSIGNED(int8_t, uint32_t)
-UNSIGNED(int16_t, uint32_t) UNSIGNED(int32_t, uint32_t) UNSIGNED(int64_t, uint64_t) UNSIGNED(uint8_t, uint32_t)
-    UNSIGNED(uint16_t, uint32_t) UNSIGNED(uint32_t, uint32_t) UNSIGNED(uint64_t, uint64_t)
+#define UNSIGNED(T, U) /* wraps without overflow of signed numbers */                                              \
+  RUN(add_##T, T, (U)a + (U)b) RUN(multiply_##T, T, (U)a * (U)b) RUN(maximum_##T, T, a < b ? b : a)                \
+  RUN(minimum_##T, T, b < a ? b : a) RUN(and_##T, T, a & b) RUN(or_##T, T, a | b) RUN(xor_##T, T, a ^ b)
+UNSIGNED(int8_t, uint32_t) UNSIGNED(int16_t, uint32_t) UNSIGNED(int32_t, uint32_t) UNSIGNED(int64_t, uint64_t)
+UNSIGNED(uint8_t, uint32_t) UNSIGNED(uint16_t, uint32_t) UNSIGNED(uint32_t, uint32_t) UNSIGNED(uint64_t, uint64_t)
 
-#define REAL(T)                                                                   \
-  RUN(add_##T, T, a + b)                                                          \
-  RUN(multiply_##T, T, a *b) RUN(maximum_##T, T,                                  \
-                                 a != a            ? a                            \
-                                 : b != b || a < b ? b                            \
-                                                   : a) RUN(minimum_##T, T,       \
-                                                            a != a            ? a \
-                                                            : b != b || b < a ? b \
-                                                                              : a)
-        REAL(float) REAL(double)
+#define REAL(T)                                                                                                    \
+  RUN(add_##T, T, a + b) RUN(multiply_##T, T, a * b) RUN(maximum_##T, T, a != a ? a : b != b || a < b ? b : a)     \
+  RUN(minimum_##T, T, a != a ? a : b != b || b < a ? b : a)
+REAL(float) REAL(double)
 
-            typedef uint16_t half;
-#define HALF(name, load, store)                                                                           \
-  RUN(add_##name, half, store(load(a) + load(b)))                                                         \
-  RUN(multiply_##name, half, store(load(a) * load(b))) RUN(maximum_##name, half,                          \
-                                                           load(a) != load(a)                        ? a  \
-                                                           : load(b) != load(b) || load(a) < load(b) ? b  \
-                                                                                                     : a) \
-      RUN(minimum_##name, half,                                                                           \
-          load(a) != load(a)                        ? a                                                   \
-          : load(b) != load(b) || load(b) < load(a) ? b                                                   \
-                                                    : a)
-HALF(bf16, base_f32_from_bf16, base_bf16_from_f32)
-HALF(f16, base_f32_from_f16, base_f16_from_f32)
+typedef uint16_t half;
+#define HALF(name, load, store)                                                                                    \
+  RUN(add_##name, half, store(load(a) + load(b))) RUN(multiply_##name, half, store(load(a) * load(b)))             \
+  RUN(maximum_##name, half, load(a) != load(a) ? a : load(b) != load(b) || load(a) < load(b) ? b : a)              \
+  RUN(minimum_##name, half, load(a) != load(a) ? a : load(b) != load(b) || load(b) < load(a) ? b : a)
+HALF(bf16, base_f32_from_bf16, base_bf16_from_f32) HALF(f16, base_f32_from_f16, base_f16_from_f32)
 
-    typedef struct {
-  float re, im;
-} complex64;
-typedef struct {
-  double re, im;
-} complex128;
+typedef struct { float re, im; } complex64;
+typedef struct { double re, im; } complex128;
 static complex64 add_complex64(complex64 a, complex64 b) { return (complex64){a.re + b.re, a.im + b.im}; }
 static complex128 add_complex128(complex128 a, complex128 b) { return (complex128){a.re + b.re, a.im + b.im}; }
-RUN(add_c64, complex64, add_complex64(a, b))
-RUN(add_c128, complex128, add_complex128(a, b))
+RUN(add_c64, complex64, add_complex64(a, b)) RUN(add_c128, complex128, add_complex128(a, b))
 
-    typedef struct {
-  uint64_t low, high;
-} word128;
-RUN(replace_1, uint8_t, ((void)a, b))
-RUN(replace_2, uint16_t, ((void)a, b)) RUN(replace_4, uint32_t, ((void)a, b)) RUN(replace_8, uint64_t, ((void)a, b))
-    RUN(replace_16, word128, ((void)a, b)) RUN(or_bool, uint8_t, a | b) RUN(and_bool, uint8_t, a &b)
-        RUN(xor_bool, uint8_t, a ^ b)
+typedef struct { uint64_t low, high; } word128;
+RUN(replace_1, uint8_t, ((void)a, b)) RUN(replace_2, uint16_t, ((void)a, b)) RUN(replace_4, uint32_t, ((void)a, b))
+RUN(replace_8, uint64_t, ((void)a, b)) RUN(replace_16, word128, ((void)a, b))
+RUN(or_bool, uint8_t, a | b) RUN(and_bool, uint8_t, a & b) RUN(xor_bool, uint8_t, a ^ b)
 
-            static combiner find_replace(size_t bytes) {
+static combiner find_replace(size_t bytes) {
   switch (bytes) {
-    case 1: return COMBINER(replace_1);
-    case 2: return COMBINER(replace_2);
-    case 4: return COMBINER(replace_4);
-    case 8: return COMBINER(replace_8);
-    default: return COMBINER(replace_16);
+  case 1: return COMBINER(replace_1);
+  case 2: return COMBINER(replace_2);
+  case 4: return COMBINER(replace_4);
+  case 8: return COMBINER(replace_8);
+  default: return COMBINER(replace_16);
   }
 }
 
 #define NONE ((combiner){NULL, NULL})
 #define PASTED(name) COMBINER(name)
-#define FLOAT_CASE(T, NAME)                             \
-  case T:                                               \
-    switch (kind) {                                     \
-      case IR_ADD: return PASTED(add_##NAME);           \
-      case IR_MULTIPLY: return PASTED(multiply_##NAME); \
-      case IR_MAXIMUM: return PASTED(maximum_##NAME);   \
-      case IR_MINIMUM: return PASTED(minimum_##NAME);   \
-      default: return NONE;                             \
+#define FLOAT_CASE(T, NAME)                                                                                        \
+  case T:                                                                                                          \
+    switch (kind) {                                                                                                \
+    case IR_ADD: return PASTED(add_##NAME);                                                                        \
+    case IR_MULTIPLY: return PASTED(multiply_##NAME);                                                              \
+    case IR_MAXIMUM: return PASTED(maximum_##NAME);                                                                \
+    case IR_MINIMUM: return PASTED(minimum_##NAME);                                                                \
+    default: return NONE;                                                                                           \
     }
-#define INTEGER_CASE(T, NAME)                           \
-  case T:                                               \
-    switch (kind) {                                     \
-      case IR_ADD: return PASTED(add_##NAME);           \
-      case IR_MULTIPLY: return PASTED(multiply_##NAME); \
-      case IR_MAXIMUM: return PASTED(maximum_##NAME);   \
-      case IR_MINIMUM: return PASTED(minimum_##NAME);   \
-      case IR_AND: return PASTED(and_##NAME);           \
-      case IR_OR: return PASTED(or_##NAME);             \
-      case IR_XOR: return PASTED(xor_##NAME);           \
-      default: return NONE;                             \
+#define INTEGER_CASE(T, NAME)                                                                                      \
+  case T:                                                                                                          \
+    switch (kind) {                                                                                                \
+    case IR_ADD: return PASTED(add_##NAME);                                                                        \
+    case IR_MULTIPLY: return PASTED(multiply_##NAME);                                                              \
+    case IR_MAXIMUM: return PASTED(maximum_##NAME);                                                                \
+    case IR_MINIMUM: return PASTED(minimum_##NAME);                                                                \
+    case IR_AND: return PASTED(and_##NAME);                                                                        \
+    case IR_OR: return PASTED(or_##NAME);                                                                          \
+    case IR_XOR: return PASTED(xor_##NAME);                                                                        \
+    default: return NONE;                                                                                           \
     }
 
 static combiner find_combine(ir_kind kind, ttpu_dtype t) {
   if (kind == IR_NO_OP) return find_replace(base_dtype_bytes(t));
   switch (t) {
-    case TTPU_BOOL: /* adds as or, multiplies as and */
-      if (kind == IR_ADD || kind == IR_OR || kind == IR_MAXIMUM) return COMBINER(or_bool);
-      if (kind == IR_MULTIPLY || kind == IR_AND || kind == IR_MINIMUM) return COMBINER(and_bool);
-      return kind == IR_XOR ? COMBINER(xor_bool) : NONE;
-    INTEGER_CASE(TTPU_I8, int8_t)
-    INTEGER_CASE(TTPU_I16, int16_t) INTEGER_CASE(TTPU_I32, int32_t) INTEGER_CASE(TTPU_I64, int64_t)
-        INTEGER_CASE(TTPU_U8, uint8_t) INTEGER_CASE(TTPU_U16, uint16_t) INTEGER_CASE(TTPU_U32, uint32_t)
-            INTEGER_CASE(TTPU_U64, uint64_t) FLOAT_CASE(TTPU_F32, float) FLOAT_CASE(TTPU_F64, double)
-                FLOAT_CASE(TTPU_BF16, bf16) FLOAT_CASE(TTPU_F16, f16) case TTPU_C64:
-      return kind == IR_ADD ? COMBINER(add_c64) : NONE;
-    case TTPU_C128: return kind == IR_ADD ? COMBINER(add_c128) : NONE;
-      default : return NONE;
+  case TTPU_BOOL: /* adds as or, multiplies as and */
+    if (kind == IR_ADD || kind == IR_OR || kind == IR_MAXIMUM) return COMBINER(or_bool);
+    if (kind == IR_MULTIPLY || kind == IR_AND || kind == IR_MINIMUM) return COMBINER(and_bool);
+    return kind == IR_XOR ? COMBINER(xor_bool) : NONE;
+  INTEGER_CASE(TTPU_I8, int8_t) INTEGER_CASE(TTPU_I16, int16_t) INTEGER_CASE(TTPU_I32, int32_t)
+  INTEGER_CASE(TTPU_I64, int64_t) INTEGER_CASE(TTPU_U8, uint8_t) INTEGER_CASE(TTPU_U16, uint16_t)
+  INTEGER_CASE(TTPU_U32, uint32_t) INTEGER_CASE(TTPU_U64, uint64_t)
+  FLOAT_CASE(TTPU_F32, float) FLOAT_CASE(TTPU_F64, double) FLOAT_CASE(TTPU_BF16, bf16) FLOAT_CASE(TTPU_F16, f16)
+  case TTPU_C64: return kind == IR_ADD ? COMBINER(add_c64) : NONE;
+  case TTPU_C128: return kind == IR_ADD ? COMBINER(add_c128) : NONE;
+  default: return NONE;
   }
 }
 
@@ -248,29 +225,28 @@ typedef struct table {
   int64_t to[TABLE], from[TABLE], number[TABLE];
 } table;
 
-#define ADD_INDICES(T)                                                             \
-  for (int64_t i = 0; i < n; ++i) {                                                \
-    int64_t v = (int64_t)*(const T *)(p + i * step);                               \
-    bool inside = v >= 0 && v < size;                                              \
-    to[i] += inside ? v * stride : 0;                                              \
-    number[i] = inside && number[i] != DROPPED ? number[i] + v * weight : DROPPED; \
-  }                                                                                \
+#define ADD_INDICES(T)                                                                                             \
+  for (int64_t i = 0; i < n; ++i) {                                                                                \
+    int64_t v = (int64_t)*(const T *)(p + i * step);                                                               \
+    bool inside = v >= 0 && v < size;                                                                              \
+    to[i] += inside ? v * stride : 0;                                                                              \
+    number[i] = inside && number[i] != DROPPED ? number[i] + v * weight : DROPPED;                                 \
+  }                                                                                                                \
   return
 
 /* Component k of n index vectors, `step` bytes apart. */
-static void add_indices(const scatter_job *j, uint32_t k, const char *p, int64_t step, int64_t n, int64_t *to,
-                        int64_t *number) {
+static void add_indices(const scatter_job *j, uint32_t k, const char *p, int64_t step, int64_t n, int64_t *to, int64_t *number) {
   const int64_t size = j->component_size[k], stride = j->component_y[k], weight = j->component_number[k];
   switch (j->indices->dtype) {
-    case TTPU_I64: ADD_INDICES(int64_t);
-    case TTPU_I32: ADD_INDICES(int32_t);
-    default:
-      for (int64_t i = 0; i < n; ++i) {
-        int64_t v = kern_integer_at(j->indices->dtype, p + i * step);
-        bool inside = v >= 0 && v < size;
-        to[i] += inside ? v * stride : 0;
-        number[i] = inside && number[i] != DROPPED ? number[i] + v * weight : DROPPED;
-      }
+  case TTPU_I64: ADD_INDICES(int64_t);
+  case TTPU_I32: ADD_INDICES(int32_t);
+  default:
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t v = kern_integer_at(j->indices->dtype, p + i * step);
+      bool inside = v >= 0 && v < size;
+      to[i] += inside ? v * stride : 0;
+      number[i] = inside && number[i] != DROPPED ? number[i] + v * weight : DROPPED;
+    }
   }
 }
 
@@ -286,12 +262,10 @@ static segment segment_at(const scatter_job *j, int64_t b, int64_t end) {
   for (uint32_t d = j->batch_rank; d-- > 0;) {
     int64_t at = d ? rest % j->batch_dims[d] : rest;
     rest = d ? rest / j->batch_dims[d] : 0;
-    s.y += at * j->batch_y[d], s.u += at * j->batch_u[d], s.index += at * j->batch_index[d],
-        s.number += at * j->batch_number[d];
+    s.y += at * j->batch_y[d], s.u += at * j->batch_u[d], s.index += at * j->batch_index[d], s.number += at * j->batch_number[d];
     if (d != j->batch_rank - 1) continue;
     s.n = j->batch_dims[d] - at < end - b ? j->batch_dims[d] - at : end - b;
-    s.y_step = j->batch_y[d], s.u_step = j->batch_u[d], s.index_step = j->batch_index[d],
-    s.number_step = j->batch_number[d];
+    s.y_step = j->batch_y[d], s.u_step = j->batch_u[d], s.index_step = j->batch_index[d], s.number_step = j->batch_number[d];
   }
   return s;
 }
@@ -305,8 +279,7 @@ static void fill_table(const scatter_job *j, int64_t begin, int64_t end, table *
       t->number[at + i] = s.number + i * s.number_step;
     }
     for (uint32_t k = 0; k < j->components; ++k)
-      add_indices(j, k, (const char *)j->indices->data + s.index + k * j->component_stride, s.index_step, s.n,
-                  t->to + at, t->number + at);
+      add_indices(j, k, (const char *)j->indices->data + s.index + k * j->component_stride, s.index_step, s.n, t->to + at, t->number + at);
     b += s.n, at += s.n;
   }
 }
@@ -350,16 +323,13 @@ static void apply_points(const scatter_job *j, int64_t begin, int64_t end) {
     char *y = (char *)j->y->data + s.y;
     const char *u = (const char *)j->updates->data + s.u;
     if (j->components == 1) {
-      j->combine.points(y, s.y_step, read_indices(j, &s, to), j->component_size[0], j->component_y[0], u, s.u_step,
-                        s.n);
+      j->combine.points(y, s.y_step, read_indices(j, &s, to), j->component_size[0], j->component_y[0], u, s.u_step, s.n);
     } else {
       memset(to, 0, (size_t)s.n * sizeof *to), memset(number, 0, (size_t)s.n * sizeof *number);
       for (uint32_t k = 0; k < j->components; ++k)
-        add_indices(j, k, (const char *)j->indices->data + s.index + k * j->component_stride, s.index_step, s.n, to,
-                    number);
+        add_indices(j, k, (const char *)j->indices->data + s.index + k * j->component_stride, s.index_step, s.n, to, number);
       for (int64_t i = 0; i < s.n; ++i) /* an offset may be negative: a position of its own is needed for "dropped" */
-        if (number[i] != DROPPED)
-          j->combine.points(y + i * s.y_step + to[i], 0, &(int64_t){0}, 1, 0, u + i * s.u_step, 0, 1);
+        if (number[i] != DROPPED) j->combine.points(y + i * s.y_step + to[i], 0, &(int64_t){0}, 1, 0, u + i * s.u_step, 0, 1);
     }
     b += s.n;
   }
@@ -386,8 +356,7 @@ static void apply_groups(void *context, int64_t begin, int64_t end, int worker) 
 static void apply_parts(void *context, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const scatter_job *j = context;
-  int64_t low = (int64_t)((__int128)j->targets * begin / j->parts),
-          high = (int64_t)((__int128)j->targets * end / j->parts);
+  int64_t low = (int64_t)((__int128)j->targets * begin / j->parts), high = (int64_t)((__int128)j->targets * end / j->parts);
   table t;
   for (int64_t b = 0; b < j->batches; b += TABLE) {
     int64_t n = least(TABLE, j->batches - b);
@@ -399,8 +368,7 @@ static void apply_parts(void *context, int64_t begin, int64_t end, int worker) {
 /* The leading batch dimensions that are batching ones. */
 static int64_t count_groups(const scatter_job *j) {
   int64_t groups = 1;
-  for (uint32_t d = 0; d < j->batch_rank && (j->batch_number[d] != 0 || j->batch_dims[d] == 1); ++d)
-    groups *= j->batch_dims[d];
+  for (uint32_t d = 0; d < j->batch_rank && (j->batch_number[d] != 0 || j->batch_dims[d] == 1); ++d) groups *= j->batch_dims[d];
   return groups;
 }
 
@@ -412,8 +380,7 @@ ttpu_status kern_scatter(const ir_scatter_attrs *a, ir_kind combine, const soft_
   find_window(&j, a);
   find_batch(&j, a);
   j.groups = count_groups(&j);
-  int64_t window = j.rows * j.run, each = 3 + j.rows * 2 + kern_move_cost(3 * window * (int64_t)j.bytes),
-          cost = j.batches * each;
+  int64_t window = j.rows * j.run, each = 3 + j.rows * 2 + kern_move_cost(3 * window * (int64_t)j.bytes), cost = j.batches * each;
   /* Every part looks at all positions: worth it where a window is more work than a look. */
   if (j.groups == 1 && window >= 16) {
     int threads = base_pool_size();

@@ -1,6 +1,6 @@
 """Micro-kernels beside PyTorch's CPU kernels, in one process, in turns.
 
-python bench/kern_bench.py LIBRARY [gemm|skinny|small|conv|attention ...] [--threads N]
+python bench/kernels/kern_bench.py LIBRARY [gemm|skinny|small|conv|attention ...] [--threads N]
 LIBRARY is kern_bench.c linked with src/base and src/soft/kern as a shared library.
 """
 

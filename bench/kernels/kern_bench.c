@@ -1,5 +1,5 @@
 /* The kernels' own clock: runs one call many times and gives the median of a few runs. Built as a shared library that
- * bench/kern_bench.py loads beside PyTorch, so that both are measured in one process, in turns. */
+ * bench/kernels/kern_bench.py loads beside PyTorch, so that both are measured in one process, in turns. */
 #include <stdlib.h>
 #include <time.h>
 

@@ -1,5 +1,5 @@
 /* Time of fused programs on the software TPU: compile (a structure hit: the bind), then execute, for the chains that
- * training and inference are made of. bench/soft_tile.py times the same in PyTorch.
+ * training and inference are made of. bench/kernels/soft_tile.py times the same in PyTorch.
  *
  *   soft_tile [name]     prints: name, operations, microseconds of the first compilation, of a bind, of an execution
  *
