@@ -11,7 +11,8 @@ import pytest
 PROGRAM = """
 import torch
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)).to("tpu")
+layers = torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)
+model = torch.nn.Sequential(*layers).to("tpu")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 x, y = torch.randn(5, 8).to("tpu"), torch.tensor([0, 1, 2, 3, 0]).to("tpu")
 for _ in range(3):
