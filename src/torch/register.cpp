@@ -242,7 +242,6 @@ void register_host(torch::Library &library, const char *name, const Overloads &o
   for (const c10::OperatorName &overload : found->second) {
     auto handle = c10::Dispatcher::singleton().findSchema(overload);
     if (!handle.has_value() || handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
-    if (by_name.count(full_name(*handle).substr(6)) > 0) continue; // a row has it
     std::string full = full_name(*handle);
     if (by_name.count(full.substr(full.find("::") + 2)) > 0) continue; // it has a row
     library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&call_host>());
