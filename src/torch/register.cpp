@@ -1,6 +1,6 @@
 // Rows of aten.def to dispatcher kernels, with their in-place and out variants; the fallback; what runs on the
 // host by design.
-#include "torch/glue.h"
+#include "torch/call.h"
 
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/IndexingUtils.h>
@@ -116,6 +116,8 @@ void register_variant(torch::Library &library, const aten_row *row, const c10::O
     library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RepeatFunctor>(kept)));
   } else if (takes_indices(handle)) {
     library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<IndexFunctor>(kept)));
+  } else if (std::optional<torch::CppFunction> unboxed = unboxed_kernel(*kept)) {
+    library.impl(name.c_str(), std::move(*unboxed));
   } else {
     library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Functor>(kept)));
   }

@@ -1,0 +1,188 @@
+// The metadata of a call's results: from the cache, the row's shape function, or PyTorch's Meta kernel.
+#include "torch/call.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/DefaultDtype.h>
+
+namespace ttpu {
+
+namespace {
+
+at::Tensor to_meta(const at::Tensor &t) {
+  if (!t.defined() || t.device().type() != kTpu) return t;
+  return at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
+}
+
+void push_shape(Shapes &shapes, const at::Tensor &t) {
+  aten_shape s{};
+  if (t.defined()) {
+    TORCH_CHECK(t.dim() <= TTPU_MAX_RANK, "a result of ", t.dim(), " dimensions is not supported on tpu");
+    s.dtype = static_cast<uint8_t>(dtype_of(t.scalar_type()));
+    s.rank = static_cast<uint8_t>(t.dim());
+    std::copy(t.sizes().begin(), t.sizes().end(), s.sizes);
+    std::copy(t.strides().begin(), t.strides().end(), s.strides);
+  }
+  shapes.push(s);
+}
+
+void push_shapes(Shapes &shapes, const c10::IValue &v) {
+  if (v.isNone()) {
+    shapes.push(aten_shape{});
+  } else if (v.isTensor()) {
+    push_shape(shapes, v.toTensor());
+  } else if (v.isInt() || v.isSymInt()) {
+    aten_shape number{}; // no dtype, rank 1: the integer stands as its size
+    number.rank = 1;
+    number.sizes[0] = v.isInt() ? v.toInt() : v.toSymInt().guard_int(__FILE__, __LINE__);
+    shapes.push(number);
+  } else {
+    for (const c10::IValue &e : v.toListRef()) push_shape(shapes, e.toTensor());
+  }
+}
+
+// Stand-ins on the host for a call's tensors: zeros of their sizes; or ones of at most two elements a dimension, with the
+// floats of fewer bits as floats of 32 if `wide`.
+struct HostArguments {
+  bool small, wide;
+
+  at::Tensor operator()(const at::Tensor &t) const {
+    if (!t.defined()) return t;
+    c10::ScalarType dtype = t.scalar_type();
+    if (wide && at::isFloatingType(dtype) && c10::elementSize(dtype) < 4) dtype = at::kFloat;
+    c10::DimVector sizes(t.sizes());
+    for (int64_t &n : sizes) n = small ? std::min<int64_t>(n, 2) : n;
+    at::Tensor host = at::full(sizes, small ? 1 : 0, t.options().device(at::kCPU).dtype(dtype));
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) host.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return host;
+  }
+};
+
+void call_on_host(const Operator &op, const torch::jit::Stack &stack, HostArguments arguments) {
+  size_t n = op.kinds.size(), base = stack.size() - n;
+  torch::jit::Stack host;
+  for (size_t i = 0; i < n; ++i) host.push_back(map_tensors(stack[base + i], c10::Device(c10::kCPU), arguments));
+  at::AutoDispatchBelowADInplaceOrView below;
+  op.handle.callBoxed(host);
+}
+
+// A call on the CPU with zeros: raises the CPU's exception, which is not always of Meta's type. False where that would
+// take too much memory.
+bool raise_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
+  constexpr int64_t most = 1 << 24;
+  for (size_t i = stack.size() - op.kinds.size(); i < stack.size(); ++i)
+    if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().numel() > most) return false;
+  call_on_host(op, stack, {false, false});
+  return true;
+}
+
+// What an ATEN_CHECKED row's Meta kernel lets pass, on the CPU with a few ones: they show what dtypes, ranks and dims decide.
+// That the CPU has no kernel for a short float type is no refusal, nor what it refuses for the ones' sizes or values
+// alone, which zeros of the call's own sizes tell.
+void check_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
+  if (!op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
+  try {
+    try {
+      return call_on_host(op, stack, {true, false});
+    } catch (const c10::NotImplementedError &) {
+      return call_on_host(op, stack, {true, true});
+    }
+  } catch (const c10::Error &) {
+    if (!raise_as_cpu(op, stack)) throw;
+  }
+}
+
+// PyTorch's own Meta kernel on stand-ins without storage: it finds the results' metadata and raises PyTorch's errors.
+void ask_meta(const Operator &op, const torch::jit::Stack &stack, Shapes &shapes) {
+  size_t n = op.kinds.size(), base = stack.size() - n;
+  torch::jit::Stack meta;
+  meta.reserve(n);
+  for (size_t i = 0; i < n; ++i) meta.push_back(map_tensors(stack[base + i], c10::Device(c10::kMeta), to_meta));
+  torch::jit::Stack arguments(meta);
+  try {
+    at::AutoDispatchBelowADInplaceOrView below;
+    op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
+  } catch (...) {
+    raise_as_cpu(op, stack);
+    throw;
+  }
+  if (op.op.row->flags & ATEN_CHECKED) check_as_cpu(op, stack);
+  for (const c10::IValue &v : meta) push_shapes(shapes, v);
+  for (uint32_t arg : op.mutated) push_shapes(shapes, arguments[arg]);
+}
+
+// The row's own shape function speaks of the functional form; results that are arguments must fit it. Arguments that are
+// mutated but not returned keep their sizes.
+bool ask_row(const aten_call &call, const Packed &p, Shapes &shapes) {
+  const Operator &op = p.op;
+  if (op.op.row->shape == nullptr) return false;
+  size_t n = op.return_alias.size() + (op.op.row->flags & ATEN_DYNAMIC ? 1 : 0);
+  for (bool is_list : op.return_is_list)
+    if (is_list) return false;
+  if (!op.op.row->shape(&call, shapes.expect(static_cast<uint32_t>(n)))) {
+    shapes.clear();
+    return false;
+  }
+  for (size_t i = 0; i < op.return_alias.size(); ++i) {
+    if (op.return_alias[i] < 0) continue;
+    const aten_tensor &t = p.tensors[p.args[op.return_alias[i]].first];
+    if (t.dtype != shapes[i].dtype || t.rank != shapes[i].rank ||
+        !std::equal(t.sizes, t.sizes + t.rank, shapes[i].sizes)) {
+      shapes.clear();
+      return false;
+    }
+    // Writing to a tensor whose elements share memory is for Meta to refuse.
+    for (uint32_t d = 0; d < t.rank; ++d)
+      if (t.strides[d] == 0 && t.sizes[d] > 1) {
+        shapes.clear();
+        return false;
+      }
+    std::copy(t.strides, t.strides + t.rank, shapes[i].strides);
+  }
+  for (uint32_t arg : op.mutated) {
+    const aten_arg &a = call.args[arg];
+    if (a.kind == ATEN_NONE) shapes.push(aten_shape{});
+    else if (a.kind == ATEN_TENSORS)
+      for (uint32_t k = 0; k < a.count; ++k) push_shape(shapes, *p.originals[a.first + k]);
+    else push_shape(shapes, *p.originals[a.first]);
+  }
+  return true;
+}
+
+} // namespace
+
+c10::IValue map_tensors(const c10::IValue &v, std::optional<c10::Device> device,
+                        c10::function_ref<at::Tensor(const at::Tensor &)> f) {
+  if (v.isTensor()) return f(v.toTensor());
+  if (v.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue &e : v.toListRef()) list.push_back(f(e.toTensor()));
+    return list;
+  }
+  if (v.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue &e : v.toListRef())
+      list.push_back(e.isNone() ? std::optional<at::Tensor>() : f(e.toTensor()));
+    return list;
+  }
+  if (device.has_value() && v.isDevice()) return *device;
+  if (device.has_value() && v.isGenerator()) return c10::IValue(); // it belongs to the device that was left
+  return v;
+}
+
+base_hash128 find_shapes(const Packed &p, const aten_call &call, Box box, Shapes &shapes) {
+  base_hash128 key = rt_meta_key(&p.op.op, &call, static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+  shapes.clear();
+  uint32_t count = 0;
+  if (rt_meta_get(key, &count, shapes.room(), Shapes::kSmall)) {
+    shapes.count = count;
+    return key;
+  }
+  if (count > 0 && rt_meta_get(key, &count, shapes.expect(count), count)) return key;
+  shapes.clear();
+  if (!ask_row(call, p, shapes)) ask_meta(p.op, box(), shapes);
+  rt_meta_put(key, shapes.count, shapes.data());
+  return key;
+}
+
+} // namespace ttpu
