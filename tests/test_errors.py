@@ -2,7 +2,7 @@
 
 import pytest
 import torch.nn.functional as F
-from support import assert_values, in_fresh_python
+from support import assert_same, assert_values, in_fresh_python
 
 import torch
 from torch import nn
@@ -271,22 +271,43 @@ def test_late_error_names_the_operator():
         pass
 
 
-def test_what_depends_on_a_failure_fails_and_the_rest_does_not():
+@pytest.mark.parametrize("split", [False, True], ids=["one piece", "two pieces"])
+def test_what_depends_on_a_failure_fails_and_the_rest_does_not(split):
     good = torch.ones(4, device="tpu")
     torch.tpu.synchronize()
+    before = good * 2
     bad = good[torch.tensor([8], device="tpu")]
-    torch.tpu.flush()
-    dependent = bad + 1
-    independent = good + 1
-    torch.tpu.flush()
-    with pytest.raises(IndexError):
-        dependent.cpu()
-    try:
+    between = good * 3
+    if split:
+        torch.tpu.flush()
+    dependent, independent = bad + 1, good + 1
+    good.mul_(5)
+    with pytest.raises(IndexError, match="index"):
         torch.tpu.synchronize()
-    except IndexError:
-        pass
-    assert_values(good * 3, [3] * 4)
-    del independent
+    for failed in (bad, dependent):
+        with pytest.raises(IndexError, match="index"):
+            failed.cpu()
+    for tensor, value in ((before, 2), (between, 3), (independent, 2), (good, 5)):
+        assert_values(tensor, [value] * 4)
+
+
+def test_a_bad_batch_costs_no_weights():
+    """The error of a bad index may be met a step later; what the optimizer did before it is not lost."""
+    table, scale = torch.nn.Embedding(5, 3, device="tpu"), torch.nn.Parameter(torch.ones(3, device="tpu"))
+    optimizer = torch.optim.AdamW([table.weight, scale], lr=0.1)
+
+    def step(ids):
+        optimizer.zero_grad()
+        (table(torch.tensor(ids, device="tpu")) * scale).square().sum().backward()
+        optimizer.step()
+
+    step([1, 2])
+    kept = scale.detach().clone()
+    with torch.no_grad(), pytest.raises(IndexError, match="embedding"):
+        (table(torch.tensor([7], device="tpu")) * scale).sum().item()
+    assert_same(scale.detach(), kept.cpu())
+    step([0, 4])
+    assert torch.isfinite(table.weight).all().item()
 
 
 def test_unsupported_layouts_and_ranks():

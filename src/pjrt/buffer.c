@@ -67,6 +67,12 @@ static void call_when_ready(pending_call call) {
   else call.done(call.context, status);
 }
 
+void pjrt_event_call(const pjrt_client *c, PJRT_Event *event, void (*done)(void *context, ttpu_status status),
+                     void *context) {
+  if (event) call_when_ready((pending_call){c, event, NULL, done, context});
+  else done(context, TTPU_OK);
+}
+
 ttpu_status pjrt_buffer_from_host(pjrt_device *d, ttpu_dtype dtype, uint32_t rank, const int64_t *dims,
                                   const void *data, void (*release)(void *context), void *context, pjrt_buffer **out) {
   pjrt_buffer *b = pjrt_buffer_new(d, dtype, (size_t)base_numel(rank, dims) * base_dtype_bytes(dtype));
@@ -124,7 +130,7 @@ void pjrt_buffer_on_ready(pjrt_buffer *b, void (*done)(void *context, ttpu_statu
   PJRT_Event *event;
   ttpu_status status = ready_event(b, &event);
   if (status != TTPU_OK) done(context, status);
-  else call_when_ready((pending_call){b->device->client, event, NULL, done, context});
+  else pjrt_event_call(b->device->client, event, done, context);
 }
 
 /* ---- to the host ----------------------------------------------------------------------------------------------- */

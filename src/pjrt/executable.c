@@ -220,7 +220,7 @@ typedef struct call_arrays {
 } call_arrays;
 
 ttpu_status pjrt_execute(pjrt_executable *e, uint32_t count, pjrt_buffer *const *arguments, const bool *donated,
-                         pjrt_buffer **outputs) {
+                         pjrt_buffer **outputs, void (*done)(void *context, ttpu_status status), void *context) {
   const pjrt_client *c = e->device->client;
   call_arrays small;
   PJRT_Buffer **in = small.arguments, **results = small.results;
@@ -252,12 +252,16 @@ ttpu_status pjrt_execute(pjrt_executable *e, uint32_t count, pjrt_buffer *const 
                                  .num_non_donatable_input_indices = kept_count};
   PJRT_Buffer *const *argument_list = in;
   PJRT_Buffer **output_list = results;
+  PJRT_Event *complete = NULL;
   PJRT_LoadedExecutable_Execute_Args execute =
       ARGS(LoadedExecutable_Execute, .executable = e->loaded, .options = &options, .argument_lists = &argument_list,
-           .num_devices = 1, .num_args = count, .output_lists = &output_list);
+           .num_devices = 1, .num_args = count, .output_lists = &output_list,
+           .device_complete_events = done ? &complete : NULL);
   status = CALL(c, LoadedExecutable_Execute, &execute);
-  if (status == TTPU_OK)
+  if (status == TTPU_OK) {
     for (uint32_t i = 0; i < made; ++i) outputs[i]->buffer = results[i];
+    if (done) pjrt_event_call(c, complete, done, context);
+  }
 out:
   for (uint32_t i = 0; status != TTPU_OK && i < made; ++i) {
     pjrt_buffer_free(outputs[i]);

@@ -55,9 +55,11 @@ ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_f
 void pjrt_executable_free(pjrt_executable *e);
 uint32_t pjrt_executable_output_count(const pjrt_executable *e);
 /* Enqueues and returns at once. donated[i]: the argument's buffer is consumed (still free the handle). Outputs are
- * new buffers, ready later; an error at run time is met by whoever awaits them. */
+ * new buffers, ready later; an error at run time is met by whoever awaits those that it spoils, and by
+ * done(context, status), called once all has run (perhaps at once, on this thread; NULL: nobody to tell; not called
+ * where this fails). */
 ttpu_status pjrt_execute(pjrt_executable *e, uint32_t count, pjrt_buffer *const *arguments, const bool *donated,
-                         pjrt_buffer **outputs);
+                         pjrt_buffer **outputs, void (*done)(void *context, ttpu_status status), void *context);
 /* Serialized executables, for the disk cache; UNIMPLEMENTED where the plugin cannot (ours compiles faster than a
  * disk reads). *bytes is freed with base_free. */
 ttpu_status pjrt_executable_serialize(pjrt_executable *e, void **bytes, size_t *length);

@@ -67,6 +67,9 @@ ttpu_status pjrt_missing(const pjrt_client *c, const char *function);
 /* Waits for the event and destroys it. */
 ttpu_status pjrt_event_await(const pjrt_client *c, PJRT_Event *event);
 void pjrt_event_free(const pjrt_client *c, PJRT_Event *event);
+/* Calls done once the event is ready, and takes the event; NULL is ready. */
+void pjrt_event_call(const pjrt_client *c, PJRT_Event *event, void (*done)(void *context, ttpu_status status),
+                     void *context);
 /* A handle over `buffer`, which the caller sets; NULL: out of memory. */
 pjrt_buffer *pjrt_buffer_new(pjrt_device *d, ttpu_dtype dtype, size_t bytes);
 

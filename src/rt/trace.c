@@ -272,12 +272,17 @@ static ttpu_status upload_numbers(rt_device *d, ttpu_dtype dtype, uint32_t count
   return pjrt_buffer_from_host(d->pjrt, dtype, 1, &n, data, NULL, NULL, out);
 }
 
+static void note_running(rt_device *d, int change) {
+  pthread_mutex_lock(&d->error_lock);
+  d->running += (uint32_t)change;
+  if (d->running == 0) pthread_cond_broadcast(&d->noted);
+  pthread_mutex_unlock(&d->error_lock);
+}
+
 static void note_when_done(void *context, ttpu_status status) {
   rt_device *d = context;
   if (status != TTPU_OK) rt_device_note_error(d, status, base_message());
-  pthread_mutex_lock(&d->error_lock);
-  if (--d->running == 0) pthread_cond_broadcast(&d->noted);
-  pthread_mutex_unlock(&d->error_lock);
+  note_running(d, -1);
 }
 
 static void fail_results(rt_device *d, ttpu_status code) {
@@ -334,7 +339,11 @@ static ttpu_status run_piece(rt_device *d) {
   if (status == TTPU_OK && t->i64_count > 0)
     status = upload_numbers(d, TTPU_I64, t->i64_count, t->i64s, &numbers[vectors++]);
   for (uint32_t i = 0; i < vectors; ++i) buffers[input_count + i] = numbers[i];
-  if (status == TTPU_OK) status = pjrt_execute(program->executable, input_count + vectors, buffers, donate, made);
+  if (status == TTPU_OK) {
+    note_running(d, 1);
+    status = pjrt_execute(program->executable, input_count + vectors, buffers, donate, made, note_when_done, d);
+    if (status != TTPU_OK) note_running(d, -1);
+  }
   pjrt_buffer_free(numbers[0]);
   pjrt_buffer_free(numbers[1]);
   if (status != TTPU_OK) return status;
@@ -344,13 +353,7 @@ static ttpu_status run_piece(rt_device *d) {
     v->buffer = made[i];
     v->state = RT_READY;
   }
-  if (output_count > 0) {
-    d->tail = rt_value_share(t->locals[outputs[output_count - 1]].value);
-    pthread_mutex_lock(&d->error_lock);
-    ++d->running;
-    pthread_mutex_unlock(&d->error_lock);
-    pjrt_buffer_on_ready(d->tail->buffer, note_when_done, d);
-  }
+  if (output_count > 0) d->tail = rt_value_share(t->locals[outputs[output_count - 1]].value);
   return TTPU_OK;
 }
 

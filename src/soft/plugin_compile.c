@@ -58,6 +58,7 @@ static ttpu_status fill_outputs(soft_program *p) {
 
 /* Nanoseconds of one run at 50 GF/s and 10 GB/s, with 300 ns a step: to tell tiny from not. */
 static void fill_cost(soft_program *p) {
+  p->partial = soft_executable_can_fail_in_part(p->executable);
   soft_executable_stats s = p->stats = soft_executable_get_stats(p->executable);
   double ns = s.flops / 50 + s.bytes_accessed / 10 + 300.0 * s.steps;
   p->cost = ns < 1e15 ? (int64_t)ns : (int64_t)1e15;

@@ -21,7 +21,8 @@ PJRT_Error *plugin_ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args *args
 
 /* ---- execution --------------------------------------------------------------------------------------------- */
 
-/* One run on one device: a job with its arrays behind it. */
+/* One run on one device: a job with its arrays behind it. The results share its promise, but have their own where the
+ * program checks indices or an argument may be lost to such a check. */
 typedef struct execute_job {
   soft_job job;
   soft_done *done;
@@ -29,7 +30,9 @@ typedef struct execute_job {
   soft_hbm *hbm;
   soft_value **arguments, **results; /* a reference of each; one array */
   soft_block **blocks;               /* of the arguments, then of the results */
-  bool *donated;
+  soft_done **promises;              /* a partial job's: of the lost arguments, then of the results; one array */
+  bool *donated, *lost;
+  bool partial, has_lost;
 } execute_job;
 
 static void job_release(execute_job *j) {
@@ -47,13 +50,16 @@ static void job_free(execute_job *j) {
 }
 
 static ttpu_status job_new(soft_program *p, PJRT_Device *d, execute_job **out) {
-  size_t pointers = 2 * ((size_t)p->parameters + p->outputs);
-  execute_job *j = base_calloc(1, sizeof *j + pointers * sizeof(void *) + p->parameters);
+  size_t pointers = 3 * ((size_t)p->parameters + p->outputs);
+  execute_job *j = base_calloc(1, sizeof *j + pointers * sizeof(void *) + 2 * p->parameters);
   if (!j) return base_no_memory(sizeof *j + pointers * sizeof(void *));
   j->arguments = (soft_value **)(j + 1);
   j->results = j->arguments + p->parameters;
   j->blocks = (soft_block **)(j->results + p->outputs);
-  j->donated = (bool *)(j->blocks + p->parameters + p->outputs);
+  j->promises = (soft_done **)(j->blocks + p->parameters + p->outputs);
+  j->donated = (bool *)(j->promises + p->parameters + p->outputs);
+  j->lost = j->donated + p->parameters;
+  j->partial = p->partial;
   j->program = plugin_program_share(p);
   j->hbm = d->memories[MEMORY_DEVICE].hbm;
   j->job.cost = p->cost;
@@ -64,9 +70,14 @@ static ttpu_status job_new(soft_program *p, PJRT_Device *d, execute_job **out) {
   return base_no_memory(sizeof *j->done);
 }
 
-/* The first failure among the arguments, with its message set. */
+/* The first failure among the arguments, with its message set; in a partial job they are only marked as lost. */
 static ttpu_status await_arguments(execute_job *j) {
-  for (uint32_t i = 0; i < j->program->parameters; ++i) BASE_TRY(soft_done_await(j->arguments[i]->done));
+  for (uint32_t i = 0; i < j->program->parameters; ++i) {
+    ttpu_status status = soft_done_await(j->arguments[i]->done);
+    if (status == TTPU_OK) continue;
+    if (!j->partial) return status;
+    j->lost[i] = j->has_lost = true;
+  }
   return TTPU_OK;
 }
 
@@ -76,25 +87,77 @@ static void gather_blocks(execute_job *j) {
   for (uint32_t i = 0; i < j->program->parameters; ++i) {
     soft_value *v = j->arguments[i];
     j->blocks[i] = v->block;
-    if (!j->donated[i]) continue;
+    if (!j->donated[i] || j->lost[i]) continue; /* a lost one has no block */
     if (atomic_load_explicit(&v->refs, memory_order_acquire) == 1) v->block = NULL;
     else soft_block_share(v->block);
   }
 }
 
+static ttpu_status run_program(execute_job *j, soft_damage *damage) {
+  soft_program *p = j->program;
+  BASE_TRY(await_arguments(j));
+  gather_blocks(j);
+  if (j->has_lost) damage->lost = j->lost;
+  soft_block **results = j->blocks + p->parameters;
+  BASE_TRY(soft_execute(p->executable, j->hbm, j->blocks, j->donated, results, j->partial ? damage : NULL));
+  for (uint32_t i = 0; i < p->outputs; ++i) j->results[i]->block = results[i];
+  return TTPU_OK;
+}
+
+/* Keeps result i's promise: what it depends on has gone well, or is a lost argument or a failed check. */
+static void keep_promise(execute_job *j, uint32_t i, const soft_damage *damage) {
+  uint32_t cause = damage->causes[i], parameters = j->program->parameters;
+  soft_done *promise = j->promises[parameters + i];
+  if (cause == 0) {
+    soft_done_set(promise, TTPU_OK, NULL);
+  } else if (cause <= parameters) {
+    const soft_done *lost = j->promises[cause - 1];
+    soft_done_set(promise, lost->status, lost->message);
+  } else {
+    soft_done_set(promise, TTPU_OUT_OF_RANGE, damage->messages[cause - 1 - parameters]);
+  }
+}
+
+/* The promise of the execution as a whole fails with its first failure. */
+static void keep_whole(execute_job *j, const soft_damage *damage) {
+  if (damage->check_count > 0) return soft_done_set(j->done, TTPU_OUT_OF_RANGE, damage->messages[0]);
+  for (uint32_t i = 0; j->has_lost && i < j->program->parameters; ++i)
+    if (j->lost[i]) return soft_done_set(j->done, j->promises[i]->status, j->promises[i]->message);
+  soft_done_set(j->done, TTPU_OK, NULL);
+}
+
+static void run_partial(execute_job *j) {
+  const soft_program *p = j->program;
+  soft_damage damage = {.causes = base_calloc(p->outputs + 1u, sizeof(uint32_t))};
+  ttpu_status status = damage.causes ? run_program(j, &damage) : base_no_memory(p->outputs * sizeof(uint32_t));
+  char message[1024]; /* callbacks of one promise may set this thread's own */
+  snprintf(message, sizeof message, "%s", status == TTPU_OK ? "" : base_message());
+  for (uint32_t i = 0; i < p->parameters; ++i)
+    if (j->lost[i]) j->promises[i] = soft_done_share(j->arguments[i]->done);
+  for (uint32_t i = 0; i < p->outputs; ++i) j->promises[p->parameters + i] = soft_done_share(j->results[i]->done);
+  job_release(j);
+  for (uint32_t i = 0; i < p->outputs; ++i) {
+    if (status == TTPU_OK) keep_promise(j, i, &damage);
+    else soft_done_set(j->promises[p->parameters + i], status, message);
+  }
+  if (status == TTPU_OK) keep_whole(j, &damage);
+  else soft_done_set(j->done, status, message);
+  for (uint32_t i = 0; i < p->parameters + p->outputs; ++i) soft_done_free(j->promises[i]);
+  soft_damage_free(&damage);
+  base_free(damage.causes);
+}
+
 static void run_execute(soft_job *job) {
   execute_job *j = (execute_job *)job;
-  soft_program *p = j->program;
-  ttpu_status status = await_arguments(j);
-  if (status == TTPU_OK) {
-    gather_blocks(j);
-    status = soft_execute(p->executable, j->hbm, j->blocks, j->donated, j->blocks + p->parameters);
+  soft_damage none = {0};
+  if (j->partial) {
+    run_partial(j);
+  } else {
+    ttpu_status status = run_program(j, &none);
+    /* Our references end before the promise is kept: who waits for it then finds the memory free. */
+    job_release(j);
+    soft_done_set(j->done, status, status == TTPU_OK ? NULL : base_message());
   }
-  if (status == TTPU_OK)
-    for (uint32_t i = 0; i < p->outputs; ++i) j->results[i]->block = j->blocks[p->parameters + i];
-  /* Our references end before the promise is kept: who waits for it then finds the memory free. */
-  job_release(j);
-  soft_done_set(j->done, status, status == TTPU_OK ? NULL : base_message());
   job_free(j);
 }
 
@@ -121,8 +184,11 @@ static ttpu_status set_argument(execute_job *j, uint32_t i, PJRT_Buffer *b, PJRT
   if (b->memory->device != d)
     return base_fail(TTPU_INVALID_ARGUMENT, "argument %u is on %s, the program runs on %s", i,
                      b->memory->device->description->text, d->description->text);
-  if (plugin_buffer_value(b, "execute", &j->arguments[i]) == TTPU_OK) return TTPU_OK;
-  return base_fail(TTPU_INVALID_ARGUMENT, "argument %u was deleted or donated", i);
+  if (plugin_buffer_value(b, "execute", &j->arguments[i]) != TTPU_OK)
+    return base_fail(TTPU_INVALID_ARGUMENT, "argument %u was deleted or donated", i);
+  soft_done *done = j->arguments[i]->done;
+  if (done->partial && !(soft_done_is_ready(done) && done->status == TTPU_OK)) j->partial = true;
+  return TTPU_OK;
 }
 
 static void set_donated(execute_job *j, const PJRT_ExecuteOptions *o) {
@@ -146,8 +212,10 @@ static ttpu_status prepare(soft_program *p, PJRT_Device *d, PJRT_Buffer *const *
   for (uint32_t i = 0; i < p->parameters && status == TTPU_OK; ++i) status = set_argument(j, i, arguments[i], d);
   for (; made < p->outputs && status == TTPU_OK; ++made) {
     ir_type t = plugin_output_type(p, made);
-    soft_value *v = plugin_value_new((ttpu_dtype)t.dtype, t.rank, t.dims, soft_done_share(j->done));
-    if (!v) soft_done_free(j->done);
+    soft_done *done = j->partial ? soft_done_new(d->queue) : soft_done_share(j->done);
+    if (done && j->partial) done->partial = true;
+    soft_value *v = done ? plugin_value_new((ttpu_dtype)t.dtype, t.rank, t.dims, done) : NULL;
+    if (!v) soft_done_free(done);
     results[made] = v ? plugin_buffer_new(&d->memories[MEMORY_DEVICE], v) : NULL;
     j->results[made] = v;
     if (results[made]) plugin_value_share(v);
@@ -175,6 +243,8 @@ static ttpu_status launch(execute_job *j, PJRT_Device *d, PJRT_Buffer *const *ar
     if (j->donated[i]) plugin_value_free(plugin_buffer_take(arguments[i]));
   ttpu_status status = soft_queue_push(d->queue, &j->job);
   if (status != TTPU_OK) { /* only after a fork */
+    if (j->partial)
+      for (uint32_t i = 0; i < j->program->outputs; ++i) soft_done_set(j->results[i]->done, status, base_message());
     soft_done_set(j->done, status, base_message());
     job_free(j);
   }

@@ -19,8 +19,10 @@
  * non-donatable, and it is not passed twice. Its handle is then deleted, and the block may be overwritten if nobody
  * else holds the value.
  *
- * Errors. A function that fails at the call returns a PJRT_Error. What fails later is the status of the promise, and
- * every job that reads a failed value fails with the same status and message.
+ * Errors. A function that fails at the call returns a PJRT_Error. What fails later is the status of the promise. A
+ * failed index check fails the values that depend on it and no others, and a job that reads a failed value fails those
+ * of its results that need it: their promises are apart then. The promise of the execution itself (its device-complete
+ * event) fails with the first of them.
  */
 #ifndef TTPU_SOFT_PLUGIN_INT_H
 #define TTPU_SOFT_PLUGIN_INT_H
@@ -167,6 +169,7 @@ typedef struct soft_program {
   uint32_t replicas, partitions;
   uint32_t parameters, outputs;
   int64_t cost; /* estimate of one run, nanoseconds */
+  bool partial; /* a run may fail in part */
   PJRT_Buffer_Type *output_types;
   int64_t *output_dims; /* of all outputs, one after another */
   size_t *output_ranks;

@@ -123,7 +123,7 @@ TEST(runs_an_add) {
   REQUIRE(e);
   CHECK_EQ(pjrt_executable_output_count(e), 1);
   pjrt_buffer *in[2] = {upload(d, 5, 1), upload(d, 5, 10)}, *out;
-  REQUIRE_OK(pjrt_execute(e, 2, in, NULL, &out));
+  REQUIRE_OK(pjrt_execute(e, 2, in, NULL, &out, NULL, NULL));
   CHECK_EQ(pjrt_buffer_bytes(out), 20);
   CHECK(pjrt_buffer_device(out) == d);
   CHECK_EQ(read_at(out, 4), 5 + 14);
@@ -173,7 +173,7 @@ TEST(a_chain_runs_in_order) {
   pjrt_buffer *sum = upload(d, 1000, 0), *step = upload(d, 1000, 0);
   for (int i = 0; i < 2000; ++i) { /* inputs are freed long before their readers run */
     pjrt_buffer *in[2] = {sum, step}, *out = NULL;
-    if (!CHECK_OK(pjrt_execute(e, 2, in, NULL, &out))) break;
+    if (!CHECK_OK(pjrt_execute(e, 2, in, NULL, &out, NULL, NULL))) break;
     pjrt_buffer_free(sum);
     sum = out;
   }
@@ -201,20 +201,21 @@ TEST(donation) {
   pjrt_executable *e = compile_floats(d, c, 1000, 1, 1, negate), *keep = compile_floats(d, c, 1000, 1, 0, negate);
   pjrt_buffer *x = upload(d, 1000, 1), *y, *z;
   bool yes = true, no = false;
-  REQUIRE_OK(pjrt_execute(e, 1, &x, &no, &y)); /* compiled to donate, not now */
+  REQUIRE_OK(pjrt_execute(e, 1, &x, &no, &y, NULL, NULL)); /* compiled to donate, not now */
   CHECK_EQ(read_at(x, 0), 1);
-  REQUIRE_OK(pjrt_execute(keep, 1, &x, &yes, &z)); /* the other way round */
+  REQUIRE_OK(pjrt_execute(keep, 1, &x, &yes, &z, NULL, NULL)); /* the other way round */
   CHECK_EQ(read_at(x, 0), 1);
   pjrt_buffer_free(z);
   pjrt_memory_stats before, after;
   CHECK_OK(pjrt_buffer_await(y));
   CHECK_OK(pjrt_device_memory_stats(d, &before));
-  REQUIRE_OK(pjrt_execute(e, 1, &x, &yes, &z));
+  REQUIRE_OK(pjrt_execute(e, 1, &x, &yes, &z, NULL, NULL));
   CHECK_EQ(read_at(z, 999), -1000);
   CHECK_OK(pjrt_device_memory_stats(d, &after));
   CHECK_EQ(after.bytes_in_use, before.bytes_in_use); /* x became z */
   pjrt_buffer *again;
-  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "argument 0 was deleted or donated", pjrt_execute(e, 1, &x, NULL, &again));
+  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "argument 0 was deleted or donated",
+              pjrt_execute(e, 1, &x, NULL, &again, NULL, NULL));
   CHECK(!again);
   float f[1000];
   CHECK_FAILS(TTPU_FAILED_PRECONDITION, "deleted or donated", pjrt_buffer_to_host(x, f, sizeof f));
@@ -222,9 +223,9 @@ TEST(donation) {
 
   x = upload(d, 1000, 5); /* a reader before, not yet run, still sees the old value */
   pjrt_buffer *first;
-  REQUIRE_OK(pjrt_execute(keep, 1, &x, NULL, &first));
+  REQUIRE_OK(pjrt_execute(keep, 1, &x, NULL, &first, NULL, NULL));
   pjrt_buffer_free(z);
-  REQUIRE_OK(pjrt_execute(e, 1, &x, &yes, &z));
+  REQUIRE_OK(pjrt_execute(e, 1, &x, &yes, &z, NULL, NULL));
   CHECK_EQ(read_at(z, 0), -5);
   CHECK_EQ(read_at(first, 0), -5);
   pjrt_buffer_free(x);
@@ -243,7 +244,7 @@ TEST(one_buffer_twice_donated) {
   pjrt_executable *e = compile_floats(d, c, 10, 2, 3, add_both);
   pjrt_buffer *x = upload(d, 10, 1), *in[2] = {x, x}, *out;
   bool yes[2] = {true, true};
-  REQUIRE_OK(pjrt_execute(e, 2, in, yes, &out));
+  REQUIRE_OK(pjrt_execute(e, 2, in, yes, &out, NULL, NULL));
   CHECK_EQ(read_at(out, 9), 20);
   pjrt_buffer_free(x);
   pjrt_buffer_free(out);
@@ -257,7 +258,7 @@ TEST(result_is_an_argument) {
   pjrt_device *d = pjrt_client_device(c, 0);
   pjrt_executable *e = compile_floats(d, c, 10, 1, 0, itself);
   pjrt_buffer *x = upload(d, 10, 1), *out;
-  REQUIRE_OK(pjrt_execute(e, 1, &x, NULL, &out));
+  REQUIRE_OK(pjrt_execute(e, 1, &x, NULL, &out, NULL, NULL));
   pjrt_buffer_free(x);
   CHECK_EQ(read_at(out, 9), 10);
   pjrt_buffer_free(out);
@@ -273,9 +274,10 @@ TEST(bad_calls) {
   pjrt_buffer *a = upload(d, 10, 1), *b = upload(d, 11, 1), *far = upload(pjrt_client_device(c, 1), 10, 1), *out;
   pjrt_buffer *wrong[2] = {a, b}, *apart[2] = {a, far};
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "argument 1 is tensor<11xf32>, the program takes tensor<10xf32>",
-              pjrt_execute(e, 2, wrong, NULL, &out));
-  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "takes 2 arguments, 1 were given", pjrt_execute(e, 1, wrong, NULL, &out));
-  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "argument 1 is on TPU_1", pjrt_execute(e, 2, apart, NULL, &out));
+              pjrt_execute(e, 2, wrong, NULL, &out, NULL, NULL));
+  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "takes 2 arguments, 1 were given",
+              pjrt_execute(e, 1, wrong, NULL, &out, NULL, NULL));
+  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "argument 1 is on TPU_1", pjrt_execute(e, 2, apart, NULL, &out, NULL, NULL));
   pjrt_buffer_free(a);
   pjrt_buffer_free(b);
   pjrt_buffer_free(far);
@@ -291,9 +293,9 @@ TEST(failures_travel) {
   pjrt_device *d = pjrt_client_device(c, 0);
   pjrt_executable *bad = compile_floats(d, c, 10, 1, 0, bad_index), *good = compile_floats(d, c, 10, 2, 0, add_both);
   pjrt_buffer *x = upload(d, 10, 1), *y, *z;
-  REQUIRE_OK(pjrt_execute(bad, 1, &x, NULL, &y));
+  REQUIRE_OK(pjrt_execute(bad, 1, &x, NULL, &y, NULL, NULL));
   pjrt_buffer *in[2] = {x, y};
-  REQUIRE_OK(pjrt_execute(good, 2, in, NULL, &z));
+  REQUIRE_OK(pjrt_execute(good, 2, in, NULL, &z, NULL, NULL));
   float f[10];
   CHECK_FAILS(TTPU_OUT_OF_RANGE, "index 7", pjrt_buffer_to_host(z, f, sizeof f));
   CHECK_FAILS(TTPU_OUT_OF_RANGE, "index 7", pjrt_buffer_await(y));
@@ -303,7 +305,7 @@ TEST(failures_travel) {
   CHECK_EQ(seen, TTPU_OUT_OF_RANGE);
   pjrt_buffer_free(y);
   pjrt_buffer_free(z);
-  REQUIRE_OK(pjrt_execute(good, 2, (pjrt_buffer *[]){x, x}, NULL, &z)); /* and the device goes on */
+  REQUIRE_OK(pjrt_execute(good, 2, (pjrt_buffer *[]){x, x}, NULL, &z, NULL, NULL)); /* and the device goes on */
   CHECK_EQ(read_at(z, 0), 2);
   pjrt_buffer_on_ready(z, note_status, &seen);
   CHECK_EQ(seen, TTPU_OK);
@@ -324,14 +326,14 @@ TEST(memory_runs_out_and_comes_back) {
   void *zeros = calloc(4, (size_t)million);
   CHECK_FAILS(TTPU_RESOURCE_EXHAUSTED, "out of device memory",
               pjrt_buffer_from_host(d, TTPU_F32, 1, &million, zeros, NULL, NULL, &more));
-  REQUIRE_OK(pjrt_execute(e, 1, &b, NULL, &out));
+  REQUIRE_OK(pjrt_execute(e, 1, &b, NULL, &out, NULL, NULL));
   CHECK_OK(pjrt_buffer_await(out)); /* exactly full */
   pjrt_buffer *second;
-  REQUIRE_OK(pjrt_execute(e, 1, &b, NULL, &second));
+  REQUIRE_OK(pjrt_execute(e, 1, &b, NULL, &second, NULL, NULL));
   CHECK_FAILS(TTPU_RESOURCE_EXHAUSTED, "8388608", pjrt_buffer_await(second)); /* at run time, named when awaited */
   pjrt_buffer_free(second);
   pjrt_buffer_free(a);
-  REQUIRE_OK(pjrt_execute(e, 1, &b, NULL, &second));
+  REQUIRE_OK(pjrt_execute(e, 1, &b, NULL, &second, NULL, NULL));
   CHECK_EQ(read_at(second, 3), -3);
   pjrt_buffer_free(second);
   pjrt_buffer_free(out);
@@ -381,7 +383,7 @@ TEST(copies_between_devices) {
   pjrt_buffer *x = upload(d[0], 100, 1);
   for (int i = 0; i < 20; ++i) { /* doubled, moved to the other device, doubled there, ... */
     pjrt_buffer *in[2] = {x, x}, *out, *moved;
-    REQUIRE_OK(pjrt_execute(e[i % 2], 2, in, NULL, &out));
+    REQUIRE_OK(pjrt_execute(e[i % 2], 2, in, NULL, &out, NULL, NULL));
     pjrt_buffer_free(x);
     REQUIRE_OK(pjrt_buffer_copy_to_device(out, d[(i + 1) % 2], &moved));
     CHECK(pjrt_buffer_device(moved) == d[(i + 1) % 2]);
@@ -411,7 +413,7 @@ TEST(serialized_executables) {
   REQUIRE_OK(pjrt_executable_deserialize(c, d, bytes, length, &copy));
   pjrt_buffer *x = upload(d, 10, 1), *out;
   bool yes = true;
-  REQUIRE_OK(pjrt_execute(copy, 1, &x, &yes, &out));
+  REQUIRE_OK(pjrt_execute(copy, 1, &x, &yes, &out, NULL, NULL));
   CHECK_EQ(read_at(out, 9), -10);
   CHECK(pjrt_buffer_await(x) == TTPU_FAILED_PRECONDITION); /* still compiled to donate */
   pjrt_buffer_free(x);
@@ -434,7 +436,7 @@ static void *run_in_thread(void *argument) {
   thread_work *w = argument;
   for (int i = 0; i < 200; ++i) {
     pjrt_buffer *x = upload(w->device, 100, (float)i), *in[2] = {x, x}, *out;
-    if (!CHECK_OK(pjrt_execute(w->executable, 2, in, NULL, &out))) break;
+    if (!CHECK_OK(pjrt_execute(w->executable, 2, in, NULL, &out, NULL, NULL))) break;
     pjrt_buffer_free(x);
     CHECK_EQ(read_at(out, 7), 2 * (i + 7));
     pjrt_buffer_free(out);
@@ -460,12 +462,12 @@ TEST(forked_child) {
   pjrt_device *d = pjrt_client_device(c, 0);
   pjrt_executable *e = compile_floats(d, c, 10, 2, 0, add_both);
   pjrt_buffer *x = upload(d, 10, 1), *in[2] = {x, x}, *out, *other;
-  REQUIRE_OK(pjrt_execute(e, 2, in, NULL, &out));
+  REQUIRE_OK(pjrt_execute(e, 2, in, NULL, &out, NULL, NULL));
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) {
     alarm(20);
-    bool ok = pjrt_execute(e, 2, in, NULL, &other) == TTPU_UNAVAILABLE && strstr(base_message(), "forked");
+    bool ok = pjrt_execute(e, 2, in, NULL, &other, NULL, NULL) == TTPU_UNAVAILABLE && strstr(base_message(), "forked");
     pjrt_buffer_free(x);
     pjrt_buffer_free(out);
     pjrt_executable_free(e);
@@ -495,7 +497,7 @@ TEST(cost_of_calls) {
     double start = check_seconds();
     for (int i = 0; i < COUNT; ++i) {
       pjrt_buffer *out;
-      REQUIRE_OK(pjrt_execute(e, 2, in, NULL, &out));
+      REQUIRE_OK(pjrt_execute(e, 2, in, NULL, &out, NULL, NULL));
       pjrt_buffer_await(out);
       pjrt_buffer_free(out);
     }

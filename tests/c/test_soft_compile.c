@@ -62,7 +62,7 @@ static void program_check(program *p, double tolerance) {
     expected[i] = malloc((size_t)ir_numel(t) * base_dtype_bytes((ttpu_dtype)t.dtype) + 1);
   }
   CHECK_OK(soft_reference_run(p->f, raw, expected));
-  if (CHECK_OK(soft_execute(p->e, hbm, in, NULL, out)))
+  if (CHECK_OK(soft_execute(p->e, hbm, in, NULL, out, NULL)))
     for (uint32_t i = 0; i < ret->operand_count; ++i) {
       ir_type t = ir_type_of(p->f, ret->operands[i]);
       size_t size = base_dtype_bytes((ttpu_dtype)t.dtype);
@@ -147,7 +147,7 @@ TEST(sums_are_exact_to_the_last_bits) {
   soft_block *in = block_of(&p, 0, 0.1), *out;
   double truth = 0;
   for (int64_t i = 0; i < n; ++i) truth += (double)((float *)in->data)[i];
-  CHECK_OK(soft_execute(p.e, hbm, &in, NULL, &out));
+  CHECK_OK(soft_execute(p.e, hbm, &in, NULL, &out, NULL));
   CHECK_NEAR(*(float *)out->data, truth, fabs(truth) * 2e-7 + 1e-2);
   soft_block_free(in);
   soft_block_free(out);
@@ -178,14 +178,14 @@ TEST(donated_parameters_become_results) {
   soft_block *in[2] = {block_of(&p, 0, 1), block_of(&p, 1, 1)}, *out;
   void *memory[2] = {in[0]->data, in[1]->data};
   bool donated[2] = {true, true};
-  CHECK_OK(soft_execute(p.e, hbm, in, donated, &out));
+  CHECK_OK(soft_execute(p.e, hbm, in, donated, &out, NULL));
   CHECK(out->data == memory[0] || out->data == memory[1]);
   soft_block_free(out);
   /* Held by somebody else: not written. */
   soft_block *kept[2] = {block_of(&p, 0, 1), block_of(&p, 1, 1)};
   float first = ((float *)kept[0]->data)[5], second = ((float *)kept[1]->data)[5];
   soft_block_share(kept[0]), soft_block_share(kept[1]);
-  CHECK_OK(soft_execute(p.e, hbm, kept, donated, &out));
+  CHECK_OK(soft_execute(p.e, hbm, kept, donated, &out, NULL));
   CHECK(out->data != kept[0]->data && out->data != kept[1]->data);
   CHECK(((float *)kept[0]->data)[5] == first && ((float *)kept[1]->data)[5] == second);
   CHECK_NEAR(((float *)out->data)[5], first - second * 0.5f, 1e-6);
@@ -204,7 +204,7 @@ TEST(updates_of_donated_memory_are_in_place) {
   void *memory = in[0]->data;
   float a = ((float *)in[1]->data)[0], untouched = ((float *)in[0]->data)[70];
   bool donated[2] = {true, false};
-  CHECK_OK(soft_execute(p.e, hbm, in, donated, &out));
+  CHECK_OK(soft_execute(p.e, hbm, in, donated, &out, NULL));
   CHECK(out->data == memory);
   CHECK(((float *)out->data)[50] == 2 * a && ((float *)out->data)[60] == a && ((float *)out->data)[70] == untouched);
   soft_block_free(out), soft_block_free(in[1]);
@@ -217,7 +217,7 @@ TEST(a_result_that_is_a_parameter_shares_its_block) {
            r[3] = {x, ir_transpose(&p.b, x, (int64_t[]){1, 0}), ir_reshape(&p.b, x, 1, (int64_t[]){16})};
   if (!program_compile(&p, false, 3, r)) return;
   soft_block *in = block_of(&p, 0, 1), *out[3];
-  CHECK_OK(soft_execute(p.e, hbm, &in, NULL, out));
+  CHECK_OK(soft_execute(p.e, hbm, &in, NULL, out, NULL));
   CHECK(out[0] == in && out[1] != in && out[2] != in);
   CHECK(((float *)out[1]->data)[1] == ((float *)in->data)[4]);
   for (int i = 0; i < 3; ++i) soft_block_free(out[i]);
@@ -239,7 +239,7 @@ TEST(threads_do_not_change_a_bit) {
       const int threads[3] = {1, 2, 3};
       for (int t = 0; t < 3; ++t) {
         base_pool_resize(threads[t]);
-        CHECK_OK(soft_execute(p.e, hbm, &in, NULL, out[t]));
+        CHECK_OK(soft_execute(p.e, hbm, &in, NULL, out[t], NULL));
       }
       for (int t = 1; t < 3; ++t)
         for (int i = 0; i < 2; ++i) CHECK(memcmp(out[0][i]->data, out[t][i]->data, out[0][i]->bytes) == 0);
@@ -279,9 +279,53 @@ TEST(an_index_out_of_range_is_found) {
   ir_value i = param(&p, TTPU_I64, 1, &n), c = ir_check_index(&p.b, i, 0, 6, "index_select"), r = ir_add(&p.b, c, c);
   if (!program_compile(&p, false, 1, &r)) return;
   soft_block *in = block_of(&p, 0, 1), *out = NULL;
-  CHECK_FAILS(TTPU_OUT_OF_RANGE, "index_select", soft_execute(p.e, hbm, &in, NULL, &out));
+  CHECK_FAILS(TTPU_OUT_OF_RANGE, "index_select", soft_execute(p.e, hbm, &in, NULL, &out, NULL));
   CHECK(out == NULL);
   soft_block_free(in);
+  soft_executable_free(p.e);
+}
+
+/* Two checks, a result of neither, one of each, and one of a check whose result nobody uses. */
+TEST(a_failed_check_spoils_only_what_needs_it) {
+  program p = program_begin();
+  int64_t n = 50;
+  ir_value i = param(&p, TTPU_I64, 1, &n), x = param(&p, TTPU_F32, 1, &n);
+  p.b.source = "free";
+  ir_value free_of = ir_add(&p.b, x, x);
+  p.b.source = "first";
+  ir_value a = ir_check_index(&p.b, i, 0, 6, "first"), first = ir_add(&p.b, a, a);
+  p.b.source = "second";
+  ir_check_index(&p.b, i, 0, 7, "second");
+  ir_value second = ir_multiply(&p.b, x, x);
+  p.b.source = "third";
+  ir_check_index(&p.b, i, 0, 1000, "third");
+  ir_value third = ir_negate(&p.b, x), both = ir_add(&p.b, ir_convert(&p.b, first, TTPU_F32), second);
+  if (!program_compile(&p, false, 5, (ir_value[]){free_of, first, second, third, both})) return;
+  CHECK(soft_executable_can_fail_in_part(p.e));
+  soft_block *in[2] = {block_of(&p, 0, 1), block_of(&p, 1, 1)}, *out[5];
+  for (int64_t k = 0; k < n; ++k) ((int64_t *)in[0]->data)[k] = k % 10, ((float *)in[1]->data)[k] = (float)k;
+  uint32_t causes[5];
+  soft_damage damage = {.causes = causes};
+  CHECK_OK(soft_execute(p.e, hbm, in, NULL, out, &damage));
+  CHECK_EQ(damage.check_count, 2);
+  if (damage.check_count == 2) CHECK(strstr(damage.messages[0], "first") && strstr(damage.messages[1], "second"));
+  const uint32_t want[5] = {0, 1 + 2, 1 + 2 + 1, 0, 1 + 2};
+  for (int k = 0; k < 5; ++k) CHECK_EQ(causes[k], want[k]), CHECK_EQ(out[k] == NULL, want[k] != 0);
+  if (out[0] && out[3]) CHECK_EQ(((float *)out[0]->data)[7], 14), CHECK_EQ(((float *)out[3]->data)[7], -7);
+  for (int k = 0; k < 5; ++k) soft_block_free(out[k]);
+  soft_damage_free(&damage);
+  soft_block_free(in[0]);
+
+  /* Now x never comes, and every index is good. */
+  soft_block *good[2] = {block_of(&p, 0, 1), NULL};
+  memset(good[0]->data, 0, good[0]->bytes);
+  damage.lost = (bool[]){false, true};
+  CHECK_OK(soft_execute(p.e, hbm, good, NULL, out, &damage));
+  CHECK_EQ(damage.check_count, 0);
+  for (int k = 0; k < 5; ++k) CHECK_EQ(causes[k], k == 1 ? 0 : 2), CHECK_EQ(out[k] == NULL, k != 1), soft_block_free(out[k]);
+  soft_damage_free(&damage);
+  soft_block_free(good[0]);
+  soft_block_free(in[1]);
   soft_executable_free(p.e);
 }
 
@@ -310,7 +354,7 @@ static ttpu_status compile_and_run(void *context) {
   status = soft_block_new(hbm, 30 * 40 * 4, &in);
   if (status == TTPU_OK) {
     memset(in->data, 0, in->bytes);
-    status = soft_execute(p.e, hbm, &in, NULL, out);
+    status = soft_execute(p.e, hbm, &in, NULL, out, NULL);
   }
   if (status == TTPU_OK) soft_block_free(out[0]), soft_block_free(out[1]);
   soft_block_free(in);

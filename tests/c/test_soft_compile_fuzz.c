@@ -372,7 +372,7 @@ static void run_one(uint64_t seed, uint32_t ops, soft_hbm *hbm) {
   bool shared[16];
   for (uint32_t i = 0; i < params; ++i) shared[i] = atomic_load(&arguments[i]->refs) > 1;
   CHECK_OK(soft_reference_run(z.f, in, expected));
-  if (CHECK_OK(soft_execute(e, hbm, arguments, donate, results))) {
+  if (CHECK_OK(soft_execute(e, hbm, arguments, donate, results, NULL))) {
     bool bad = false;
     for (uint32_t i = 0; i < ret->operand_count; ++i) {
       ir_type t = ir_type_of(z.f, ret->operands[i]);
