@@ -1,0 +1,65 @@
+"""Names that test files of older PyTorch versions import and the installed PyTorch has renamed or dropped.
+
+Only what keeps a whole file from being imported belongs here. A stand-in never makes a test pass that would fail: a
+renamed function is the new one, a list that is gone is empty, a decorator for another device leaves its test alone.
+"""
+
+import contextlib
+import importlib
+
+LISTS = "torch.testing._internal.common_methods_invocations"
+UTILITIES = "torch.testing._internal.common_utils"
+CUDA = "torch.testing._internal.common_cuda"
+DEVICES = "torch.testing._internal.common_device_type"
+
+
+def binary_ufuncs_and_refs() -> list:
+    """The binary operators of the database and of the reference database."""
+    module = importlib.import_module(LISTS)
+    return [op for op in module.ops_and_refs if isinstance(op, module.BinaryUfuncInfo)]
+
+
+def skip_operators():
+    """skipOps once took the names of class and test besides the list; both can be had from the test."""
+    current = importlib.import_module(DEVICES).skipOps
+
+    def skip_ops(*arguments):
+        return current(arguments[-1])
+
+    return skip_ops
+
+
+def of(module: str, name: str):
+    """Make the stand-in from what the installed PyTorch calls it."""
+    return lambda: getattr(importlib.import_module(module), name)
+
+
+# module, the name that an older file imports from it, what makes the stand-in
+STAND_INS = [
+    (UTILITIES, "skipIfMps", of(UTILITIES, "skipIfMPS")),
+    (UTILITIES, "dtype_abbrs", of("torch.utils._dtype_abbrs", "dtype_abbrs")),
+    (CUDA, "tf32_is_not_fp32", lambda: lambda: False),
+    ("torch.testing._internal.common_nn", "new_module_tests", lambda: []),
+    (LISTS, "binary_ufuncs_and_refs", binary_ufuncs_and_refs),
+    (LISTS, "foreach_lerp_op_db", lambda: []),
+    (LISTS, "xfail", of(DEVICES, "xfail")),
+    (LISTS, "skip", of(DEVICES, "skip")),
+    (LISTS, "skipOps", skip_operators),
+    ("torch._prims_common", "_torch_dtype_to_nvfuser_dtype_map", lambda: {}),
+]
+
+
+def install(source: str) -> None:
+    """Put the stand-ins where they are missing, for the names that occur in the text of a file."""
+    for module, name, make in STAND_INS:
+        if name not in source:
+            continue
+        try:
+            holder = importlib.import_module(module)
+            if not hasattr(holder, name):
+                setattr(holder, name, make())
+        except (ImportError, AttributeError):  # gone altogether: the files that need it stay without baseline
+            continue
+    if "distutils" in source:  # older files take distutils.version from setuptools without naming the submodule
+        with contextlib.suppress(ImportError):
+            importlib.import_module("distutils.version")
