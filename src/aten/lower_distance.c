@@ -1,4 +1,4 @@
-/* Distances between all pairs of rows: cdist and its gradient, pdist. Differences are taken before squares, which loses
+/* Distances between all pairs of rows: cdist and pdist, and their gradients. Differences are taken before squares, which loses
  * nothing where points are near each other. p is static. */
 #include "aten/nn_int.h"
 
@@ -49,24 +49,17 @@ void lower_cdist(aten_lowering *c) { /* x1, x2, p, compute_mode? */
   aten_out(c, 0, ir_reshape(c->b, norm_last(c, d, aten_static(c, 2)), out->rank, out->sizes));
 }
 
-/* grad, x1, x2, p, cdist: the gradient of x1. */
-void lower_cdist_backward(aten_lowering *c) {
-  const aten_tensor *out = &c->outs[0], *g_meta = aten_meta(c, 0);
-  double p = aten_static(c, 3);
-  ir_value d = differences(c, rows_in(c, 1, g_meta->rank, g_meta->sizes), rows_in(c, 2, g_meta->rank, g_meta->sizes));
-  if (d == 0) return;
+/* The derivative of |d| by d times g, for differences d [B, P, R, M], their norms and g [B, P, R]. */
+static ir_value norm_slope(aten_lowering *c, ir_value d, ir_value distance, ir_value g, double p) {
+  if (d == 0) return 0;
   ir_type t = nn_type(c, d);
-  if (p == 0) {
-    aten_out(c, 0, nn_zeros_out(c, 0, (ttpu_dtype)out->dtype));
-    return;
-  }
-  int64_t dims[4] = {t.dims[0], t.dims[1], t.dims[2], 1};
-  ir_value g = ir_broadcast_to(c->b, ir_reshape(c->b, nn_in(c, 0), 4, dims), 4, t.dims);
-  ir_value distance = ir_broadcast_to(c->b, ir_reshape(c->b, nn_in(c, 4), 4, dims), 4, t.dims),
-           zero = nn_const(c, d, 0), slope;
-  if (p == 1) {
-    slope = ir_multiply(c->b, g, ir_sign(c->b, d));
-  } else if (p == INFINITY) {
+  const int64_t one_each[4] = {t.dims[0], t.dims[1], t.dims[2], 1};
+  ir_value zero = nn_const(c, d, 0), slope;
+  g = ir_broadcast_to(c->b, ir_reshape(c->b, g, 4, one_each), 4, t.dims);
+  distance = ir_broadcast_to(c->b, ir_reshape(c->b, distance, 4, one_each), 4, t.dims);
+  if (p == 0) return zero;
+  if (p == 1) return ir_multiply(c->b, g, ir_sign(c->b, d));
+  if (p == INFINITY) {
     ir_value largest = ir_convert(c->b, ir_compare(c->b, IR_EQ, ir_abs(c->b, d), distance), (ttpu_dtype)t.dtype);
     slope = ir_multiply(c->b, ir_multiply(c->b, g, ir_sign(c->b, d)), largest);
   } else if (p == 2) {
@@ -77,7 +70,16 @@ void lower_cdist_backward(aten_lowering *c) {
                         ir_divide(c->b, g, ir_power(c->b, distance, nn_const(c, d, p - 1))));
     slope = ir_select(c->b, nn_compare_f64(c, IR_EQ, d, 0), zero, slope);
   }
-  if (p != 1) slope = ir_select(c->b, nn_compare_f64(c, IR_EQ, distance, 0), zero, slope);
+  return ir_select(c->b, nn_compare_f64(c, IR_EQ, distance, 0), zero, slope);
+}
+
+/* grad, x1, x2, p, cdist: the gradient of x1. */
+void lower_cdist_backward(aten_lowering *c) {
+  const aten_tensor *out = &c->outs[0], *g_meta = aten_meta(c, 0);
+  ir_value d = differences(c, rows_in(c, 1, g_meta->rank, g_meta->sizes), rows_in(c, 2, g_meta->rank, g_meta->sizes));
+  if (d == 0) return;
+  ir_type t = nn_type(c, d);
+  ir_value slope = norm_slope(c, d, nn_in(c, 4), nn_in(c, 0), aten_static(c, 3));
   ir_value sum = nn_reduce_dim(c, IR_ADD, slope, 2, false);
   int64_t full[TTPU_MAX_RANK];
   for (uint32_t i = 0; i + 2 < g_meta->rank; ++i) full[i] = g_meta->sizes[i];
@@ -101,4 +103,29 @@ void lower_pdist(aten_lowering *c) { /* self [N, M], p: the pairs i < j, row by 
   ir_value d = ir_subtract(c->b, nn_take(c, x, nn_table_i64(c, (uint32_t)pairs, i_table), 0),
                            nn_take(c, x, nn_table_i64(c, (uint32_t)pairs, j_table), 0));
   aten_out(c, 0, norm_last(c, d, aten_static(c, 1)));
+}
+
+/* A value for each pair i < j, as a symmetric matrix [1, N, N] with zeros on its diagonal. */
+static ir_value matrix_of_pairs(aten_lowering *c, ir_value pairs, int64_t n) {
+  int64_t *where = nn_scratch(c, (size_t)(n * n), sizeof *where), at = 0, none = n * (n - 1) / 2;
+  if (where == NULL) return 0;
+  for (int64_t i = 0; i < n; ++i) {
+    where[i * n + i] = none;
+    for (int64_t j = i + 1; j < n; ++j, ++at) where[i * n + j] = where[j * n + i] = at;
+  }
+  ir_value zero = ir_scalar_i64(c->b, (ttpu_dtype)nn_type(c, pairs).dtype, 0);
+  pairs = nn_pad_dim(c, pairs, 0, zero, 0, 1, 0);
+  return nn_reshape3(c, ir_take(c->b, pairs, nn_table_i64(c, (uint32_t)(n * n), where), 0), 1, n, n);
+}
+
+void lower_pdist_backward(aten_lowering *c) { /* grad [pairs], self [N, M], p, pdist [pairs] */
+  int64_t n = aten_meta(c, 1)->sizes[0], m = aten_meta(c, 1)->sizes[1];
+  if (n < 2 || m == 0) {
+    aten_out(c, 0, nn_zeros_out(c, 0, (ttpu_dtype)c->outs[0].dtype));
+    return;
+  }
+  ir_value x = nn_reshape3(c, nn_in(c, 1), 1, n, m);
+  ir_value g = matrix_of_pairs(c, nn_in(c, 0), n), distance = matrix_of_pairs(c, nn_in(c, 3), n);
+  ir_value slope = norm_slope(c, differences(c, x, x), distance, g, aten_static(c, 2));
+  aten_out(c, 0, nn_reshape2(c, nn_reduce_dim(c, IR_ADD, slope, 2, false), n, m));
 }

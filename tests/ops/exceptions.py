@@ -44,5 +44,4 @@ EXCEPTIONS = [
     Difference("nn.functional.ctc_loss", "*", "No kernel: _ctc_loss."),
     Difference("nn.functional.fractional_max_pool2d", "*", "No kernel: fractional_max_pool2d."),
     Difference("nn.functional.fractional_max_pool3d", "*", "No kernel: fractional_max_pool3d."),
-    Difference("nn.functional.pdist", "*", "No kernel for the gradient: _pdist_backward."),
 ]
