@@ -1,6 +1,7 @@
 /* Pooling. Windows are separable: a 2-d or 3-d pool is a fold along one dimension after the other. Along a dimension
  * each output position reads `taps` positions, and the fold over the taps is elementwise (strided slices of the padded
- * input, or rows chosen by a table where windows differ), which fuses. Long uniform windows are one reduce_window.
+ * input, or rows chosen by a table where windows differ, or gathered where only the device knows them), which fuses.
+ * Long uniform windows are one reduce_window.
  *
  * Maximum and its index: PyTorch's loop takes a value when it is greater than the best so far or is NaN, row-major.
  * Folding the last dimension first, with the same rule, chooses the same element. The index is carried beside the value
@@ -15,6 +16,7 @@ typedef struct windows {
   bool uniform; /* start[o] = o * stride - padding, and the length is taps */
   int64_t stride, padding, dilation;
   int64_t *start, *length; /* where not uniform */
+  ir_value starts;         /* where each plane has its own: [planes, output] i64, and the length is taps */
 } windows;
 
 static windows uniform_windows(int64_t input, int64_t output, int64_t kernel, int64_t stride, int64_t padding,
@@ -54,8 +56,28 @@ static ir_value padded(aten_lowering *c, ir_value x, const windows *w, uint32_t 
   return w->uniform ? nn_pad_dim(c, x, dim, fill, w->padding, reach_beyond(w), 0) : x;
 }
 
+/* x [planes, ..] at position starts + t of `dim`, in each plane. */
+static ir_value gathered_tap(aten_lowering *c, ir_value x, const windows *w, uint32_t dim, int64_t t) {
+  ir_type type = nn_type(c, x), n = nn_type(c, w->starts);
+  int64_t others[TTPU_MAX_RANK], slice[TTPU_MAX_RANK], plane = 0, collapsed = dim;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < type.rank; ++i) slice[i] = i == 0 || i == dim ? 1 : type.dims[i];
+  for (uint32_t i = 1; i < type.rank; ++i)
+    if (i != dim) others[count++] = i;
+  ir_gather_attrs attrs = {.offset_dims = {others, count},
+                           .collapsed_slice_dims = {&collapsed, 1},
+                           .operand_batching_dims = {&plane, 1},
+                           .start_indices_batching_dims = {&plane, 1},
+                           .start_index_map = {&collapsed, 1},
+                           .index_vector_dim = 2,
+                           .slice_sizes = {slice, type.rank}};
+  ir_value at = nn_add_f64(c, w->starts, (double)t);
+  return ir_gather(c->b, x, nn_reshape3(c, at, n.dims[0], n.dims[1], 1), &attrs);
+}
+
 /* What tap t of each window holds; windows of a table repeat their last element, or give fill there where it is. */
 static ir_value tap(aten_lowering *c, ir_value x, const windows *w, uint32_t dim, int64_t t, ir_value fill) {
+  if (w->starts) return gathered_tap(c, x, w, dim, t);
   if (w->uniform) {
     int64_t from = t * w->dilation;
     return ir_slice_dim(c->b, x, dim, from, from + (w->output - 1) * w->stride + 1, w->stride);
@@ -182,6 +204,61 @@ static void adaptive_max_pool(aten_lowering *c, uint32_t spatial) { /* self, out
 void lower_adaptive_max_pool2d(aten_lowering *c) { adaptive_max_pool(c, 2); }
 void lower_adaptive_max_pool3d(aten_lowering *c) { adaptive_max_pool(c, 3); }
 
+/* Where each plane's windows of fractional pooling begin: [planes, output]. Steps of alpha = (input - taps) / (output -
+ * 1) from the sample on, in the input's dtype, whose roundings decide; the last window ends where the input does. */
+static ir_value fractional_starts(aten_lowering *c, ir_value sample, const windows *w) {
+  ir_type t = nn_type(c, sample); /* [planes] */
+  int64_t dims[2] = {ir_numel(t), w->output}, last = w->output - 1, planes = 0;
+  ir_value end = ir_fill_i64(c->b, TTPU_I64, 2, dims, w->input - w->taps);
+  if (w->output == 1) return end;
+  ir_value alpha = ir_divide(c->b, ir_fill_i64(c->b, (ttpu_dtype)t.dtype, 2, dims, w->input - w->taps),
+                             ir_fill_i64(c->b, (ttpu_dtype)t.dtype, 2, dims, last));
+  ir_value from = ir_broadcast_in_dim(c->b, sample, 2, dims, &planes);
+  ir_value o = ir_iota(c->b, TTPU_I64, 2, dims, 1);
+  ir_value reached = ir_multiply(c->b, ir_add(c->b, ir_convert(c->b, o, (ttpu_dtype)t.dtype), from), alpha);
+  ir_value start = ir_subtract(c->b, ir_convert(c->b, reached, TTPU_I64),
+                               ir_convert(c->b, ir_multiply(c->b, from, alpha), TTPU_I64));
+  start = ir_select(c->b, nn_compare_f64(c, IR_LT, o, (double)last), start, end);
+  return nn_index(c, start, w->input - w->taps + 1, false, "fractional_max_pool: a window outside the input");
+}
+
+/* self, kernel_size, output_size, random_samples [batch, channels, spatial] in the order of `sample_of`. Leading dims
+ * are merged into planes: a fold over [planes, ..]. */
+static void fractional_max_pool(aten_lowering *c, uint32_t spatial, const uint32_t *sample_of) {
+  const aten_tensor *x = aten_meta(c, 0), *out = &c->outs[0];
+  uint32_t lead = x->rank - spatial;
+  int64_t planes = base_numel(lead, x->sizes), dims[4] = {planes}, taps = 1;
+  windows w[3];
+  if (base_numel(out->rank, out->sizes) == 0) {
+    for (uint32_t i = 0; i < 2; ++i) aten_out(c, i, nn_zeros_out(c, i, (ttpu_dtype)c->outs[i].dtype));
+    return;
+  }
+  ir_value samples = nn_reshape2(c, aten_in(c, 3), planes, spatial);
+  for (uint32_t i = 0; i < spatial; ++i) {
+    w[i] =
+        (windows){.input = x->sizes[lead + i], .output = nn_int_at(c, 2, i), .taps = nn_int_at(c, 1, i), .dilation = 1};
+    ir_value sample = ir_slice_dim(c->b, samples, 1, sample_of[i], sample_of[i] + 1, 1);
+    w[i].starts = fractional_starts(c, ir_reshape(c->b, sample, 1, &planes), &w[i]);
+    dims[1 + i] = x->sizes[lead + i];
+    taps *= w[i].taps;
+  }
+  if (taps == 0) { /* the maximum of nothing */
+    aten_out(c, 0, ir_lowest(c->b, (ttpu_dtype)out->dtype));
+    aten_out(c, 1, nn_zeros_out(c, 1, TTPU_I64));
+    return;
+  }
+  int64_t plane = base_numel(spatial, dims + 1);
+  ir_value flat = ir_reshape(c->b, ir_iota(c->b, TTPU_I64, 1, &plane, 0), spatial, dims + 1);
+  best r = {ir_reshape(c->b, aten_in(c, 0), spatial + 1, dims), ir_broadcast_to(c->b, flat, spatial + 1, dims)};
+  for (uint32_t i = spatial; i-- > 0;) r = max_windows(c, r, &w[i], 1 + i);
+  aten_out_reshaped(c, 0, r.value);
+  aten_out_reshaped(c, 1, r.index);
+}
+
+/* A plane's samples are for width, height; and for time, height, width. */
+void lower_fractional_max_pool2d(aten_lowering *c) { fractional_max_pool(c, 2, (const uint32_t[]){1, 0}); }
+void lower_fractional_max_pool3d(aten_lowering *c) { fractional_max_pool(c, 3, (const uint32_t[]){0, 1, 2}); }
+
 /* updates at flat indices of planes of the result: [planes, plane]. combine: IR_ADD, or 0 to replace. */
 static void scatter_planes(aten_lowering *c, uint32_t spatial, ir_value updates, ir_value index, ir_kind combine) {
   const aten_tensor *out = &c->outs[0];
@@ -202,6 +279,12 @@ void lower_max_pool2d_backward(aten_lowering *c) { scatter_planes(c, 2, nn_in(c,
 void lower_max_pool3d_backward(aten_lowering *c) { scatter_planes(c, 3, nn_in(c, 0), aten_in(c, 7), IR_ADD); }
 void lower_adaptive_max_pool2d_backward(aten_lowering *c) { scatter_planes(c, 2, nn_in(c, 0), aten_in(c, 2), IR_ADD); }
 void lower_adaptive_max_pool3d_backward(aten_lowering *c) { scatter_planes(c, 3, nn_in(c, 0), aten_in(c, 2), IR_ADD); }
+void lower_fractional_max_pool2d_backward(aten_lowering *c) {
+  scatter_planes(c, 2, nn_in(c, 0), aten_in(c, 4), IR_ADD);
+}
+void lower_fractional_max_pool3d_backward(aten_lowering *c) {
+  scatter_planes(c, 3, nn_in(c, 0), aten_in(c, 4), IR_ADD);
+}
 void lower_max_unpool2d(aten_lowering *c) { scatter_planes(c, 2, aten_in(c, 0), aten_in(c, 1), IR_NO_OP); }
 void lower_max_unpool3d(aten_lowering *c) { scatter_planes(c, 3, aten_in(c, 0), aten_in(c, 1), IR_NO_OP); }
 

@@ -186,6 +186,22 @@ bool shape_convolution_backward_overrideable(const aten_call *call, aten_shape *
   return shape_gradients(call, outs, 9);
 }
 
+/* ---- pools --------------------------------------------------------------------------------------- */
+
+/* grad, self, kernel_size, output_size, indices. Meta has none. */
+bool shape_fractional_max_pool3d_backward(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *g = aten_call_tensor(call, 0), *x = aten_call_tensor(call, 1), *index = aten_call_tensor(call, 4);
+  ir_i64s output = aten_call_ints(call, 3);
+  if (!g || !x || !index || (x->rank != 4 && x->rank != 5) || !same_sizes(g, index) || g->rank != x->rank) return false;
+  if (g->dtype != x->dtype || !base_dtype_is_float((ttpu_dtype)x->dtype) || index->dtype != TTPU_I64) return false;
+  for (uint32_t i = 0; i < x->rank - 3u; ++i)
+    if (g->sizes[i] != x->sizes[i]) return false;
+  for (uint32_t i = 0; i < 3; ++i)
+    if (g->sizes[x->rank - 3 + i] != list_at(output, i)) return false;
+  shape_of(outs, x->dtype, x->rank, x->sizes);
+  return true;
+}
+
 /* ---- norms --------------------------------------------------------------------------------------- */
 
 /* The row statistics' sizes: x's, with 1 in the normalised dims. False unless `normalized` are x's last sizes. */

@@ -42,6 +42,4 @@ EXCEPTIONS = [
     Difference("histogram", "*", "No kernel: histogram."),
     Difference("histogramdd", "*", "No kernel: _histogramdd_bin_edges."),
     Difference("nn.functional.ctc_loss", "*", "No kernel: _ctc_loss."),
-    Difference("nn.functional.fractional_max_pool2d", "*", "No kernel: fractional_max_pool2d."),
-    Difference("nn.functional.fractional_max_pool3d", "*", "No kernel: fractional_max_pool3d."),
 ]
