@@ -202,6 +202,58 @@ bool shape_fractional_max_pool3d_backward(const aten_call *call, aten_shape *out
   return true;
 }
 
+/* ---- segments ------------------------------------------------------------------------------------ */
+
+/* The dimension that lengths (offsets, where they are given) cut; false unless these are what the CPU takes. */
+static bool segment_axis(const aten_call *call, const aten_tensor *data, uint32_t lengths, uint32_t offsets,
+                         uint32_t axis_arg, uint32_t *axis, int64_t *count) {
+  const aten_tensor *by_offset = aten_call_tensor(call, offsets),
+                    *given = by_offset ? by_offset : aten_call_tensor(call, lengths);
+  if (!data || !given || given->rank == 0 || given->rank > data->rank || !is_index_dtype(given->dtype)) return false;
+  if (!base_dtype_is_float((ttpu_dtype)data->dtype) || data->dtype >= TTPU_F8E5M2) return false;
+  if (!wrap_dim(aten_call_int(call, axis_arg, 0), data->rank, axis) || *axis != given->rank - 1u) return false;
+  for (uint32_t i = 0; i < *axis; ++i)
+    if (given->sizes[i] != data->sizes[i]) return false;
+  *count = given->sizes[*axis] - (by_offset ? 1 : 0);
+  return *count >= 0;
+}
+
+static bool is_segment_reduction(const aten_call *call, uint32_t arg) {
+  static const char *const names[] = {"sum", "mean", "prod", "max", "min", "amax", "amin"};
+  const char *name = call->texts[call->args[arg].first];
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+    if (strcmp(name, names[i]) == 0) return true;
+  return false;
+}
+
+/* data, reduce, lengths?, indices?, offsets?, axis, unsafe, initial?. Meta looks at nothing; and the CPU cannot be asked
+ * with made-up lengths, which it refuses. */
+bool shape_segment_reduce(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *data = aten_call_tensor(call, 0), *lengths = aten_call_tensor(call, 2);
+  uint32_t axis;
+  int64_t count;
+  if (!segment_axis(call, data, 2, 4, 5, &axis, &count) || aten_call_has(call, 3)) return false;
+  if (!aten_call_has(call, 4) && numel(lengths) == 0 && !aten_call_int(call, 6, 0)) return false;
+  if (!is_segment_reduction(call, 1)) return false;
+  int64_t sizes[TTPU_MAX_RANK];
+  for (uint32_t i = 0; i < data->rank; ++i) sizes[i] = i == axis ? count : data->sizes[i];
+  shape_of(outs, data->dtype, data->rank, sizes);
+  return true;
+}
+
+/* grad, output, data, reduce, lengths?, offsets?, axis, initial? */
+bool shape_segment_reduce_backward(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *g = aten_call_tensor(call, 0), *y = aten_call_tensor(call, 1), *data = aten_call_tensor(call, 2);
+  uint32_t axis;
+  int64_t count;
+  if (!g || !y || !segment_axis(call, data, 4, 5, 6, &axis, &count) || !is_segment_reduction(call, 3)) return false;
+  if (g->dtype != data->dtype || y->dtype != data->dtype || !same_sizes(g, y) || g->rank != data->rank) return false;
+  for (uint32_t i = 0; i < g->rank; ++i)
+    if (g->sizes[i] != (i == axis ? count : data->sizes[i])) return false;
+  shape_of(outs, g->dtype, data->rank, data->sizes);
+  return true;
+}
+
 /* ---- norms --------------------------------------------------------------------------------------- */
 
 /* The row statistics' sizes: x's, with 1 in the normalised dims. False unless `normalized` are x's last sizes. */
