@@ -111,6 +111,13 @@ void ask_meta(const Operator &op, const torch::jit::Stack &stack, Shapes &shapes
   for (uint32_t arg : op.mutated) push_shapes(shapes, arguments[arg]);
 }
 
+bool has_meta(const Operator &op) {
+  for (c10::DispatchKey key : {c10::DispatchKey::Meta, c10::DispatchKey::CompositeExplicitAutograd,
+                               c10::DispatchKey::CompositeExplicitAutogradNonFunctional})
+    if (op.handle.hasKernelForDispatchKey(key)) return true;
+  return false;
+}
+
 // The row's own shape function speaks of the functional form; results that are arguments must fit it. Arguments that are
 // mutated but not returned keep their sizes.
 bool ask_row(const aten_call &call, const Packed &p, Shapes &shapes) {
@@ -126,11 +133,13 @@ bool ask_row(const aten_call &call, const Packed &p, Shapes &shapes) {
   for (size_t i = 0; i < op.return_alias.size(); ++i) {
     if (op.return_alias[i] < 0) continue;
     const aten_tensor &t = p.tensors[p.args[op.return_alias[i]].first];
-    if (t.dtype != shapes[i].dtype || t.rank != shapes[i].rank ||
-        !std::equal(t.sizes, t.sizes + t.rank, shapes[i].sizes)) {
+    bool fits = t.rank == shapes[i].rank && std::equal(t.sizes, t.sizes + t.rank, shapes[i].sizes);
+    bool resizes = op.is_out && !has_meta(op); // where nobody else can say how
+    if (t.dtype != shapes[i].dtype || (!fits && !resizes)) {
       shapes.clear();
       return false;
     }
+    if (!fits) continue;
     // Writing to a tensor whose elements share memory is for Meta to refuse.
     for (uint32_t d = 0; d < t.rank; ++d)
       if (t.strides[d] == 0 && t.sizes[d] > 1) {
