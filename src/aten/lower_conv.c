@@ -18,16 +18,18 @@ typedef struct conv {
   bool transposed;
 } conv;
 
+static uint32_t spatial_of(aten_lowering *c, uint32_t rank) {
+  if (rank >= 3 && rank <= 5) return rank - 2;
+  ir_fail(c->b, TTPU_INVALID_ARGUMENT, "convolution: expected 3 to 5 dimensions, got %u", rank);
+  return 1;
+}
+
 /* stride, padding, dilation, transposed, output_padding, groups are arguments first, first + 1, ... */
 static conv conv_of(aten_lowering *c, uint32_t first, uint32_t rank) {
   conv v = {.c = c,
-            .spatial = rank > 2 ? rank - 2 : 0,
+            .spatial = spatial_of(c, rank),
             .groups = aten_int(c, first + 5),
             .transposed = aten_int(c, first + 3) != 0};
-  if (v.spatial < 1 || v.spatial > 3) {
-    ir_fail(c->b, TTPU_INVALID_ARGUMENT, "convolution: expected 3 to 5 dimensions, got %u", rank);
-    v.spatial = 1;
-  }
   for (uint32_t i = 0; i < v.spatial; ++i) {
     v.stride[i] = nn_int_at(c, first, i);
     v.padding[i] = nn_int_at(c, first + 1, i);
@@ -144,16 +146,17 @@ static ir_value weights_from(const conv *v, ir_value x, ir_value y, const int64_
   return convolve(v, x, y, &attrs);
 }
 
+/* x [N, ..] and w with the bias of argument `bias`, to these sizes. */
+static ir_value forward(const conv *v, ir_value x, ir_value w, uint32_t bias, const int64_t *sizes) {
+  aten_lowering *c = v->c;
+  ir_value y = v->transposed ? small_to_image(v, x, w, sizes) : image_to_small(v, x, w, sizes);
+  if (!aten_has(c, bias)) return y;
+  return ir_add(c->b, y, nn_along(c, nn_in_as(c, bias, (ttpu_dtype)nn_type(c, y).dtype), 1, y));
+}
+
 void lower_convolution(aten_lowering *c) { /* input, weight, bias?, stride, padding, dilation, transposed, .., groups */
   conv v = conv_of(c, 3, aten_meta(c, 0)->rank);
-  ir_value x = aten_in(c, 0), w = aten_in(c, 1);
-  const int64_t *sizes = c->outs[0].sizes;
-  ir_value y = v.transposed ? small_to_image(&v, x, w, sizes) : image_to_small(&v, x, w, sizes);
-  if (aten_has(c, 2)) {
-    ir_value bias = nn_in_as(c, 2, (ttpu_dtype)nn_type(c, y).dtype);
-    y = ir_add(c->b, y, nn_along(c, bias, 1, y));
-  }
-  aten_out(c, 0, y);
+  aten_out(c, 0, forward(&v, aten_in(c, 0), aten_in(c, 1), 2, c->outs[0].sizes));
 }
 
 /* grad_output, input, weight; then the geometry from `first`; then the mask. */
@@ -175,3 +178,61 @@ static void convolution_backward(aten_lowering *c, uint32_t first) {
 
 void lower_convolution_backward(aten_lowering *c) { convolution_backward(c, 4); }
 void lower_convolution_backward_overrideable(aten_lowering *c) { convolution_backward(c, 3); }
+
+/* ---- the operators that PyTorch's CPU convolutions consist of ------------------------------------ */
+
+/* stride and padding are arguments first and first + 1; dilation is another, or none (0). */
+static conv slow_conv(aten_lowering *c, uint32_t spatial, bool transposed, uint32_t first, uint32_t dilation) {
+  conv v = {.c = c, .spatial = spatial, .groups = 1, .transposed = transposed};
+  for (uint32_t i = 0; i < spatial; ++i) {
+    v.stride[i] = nn_int_at(c, first, i);
+    v.padding[i] = nn_int_at(c, first + 1, i);
+    v.dilation[i] = dilation ? nn_int_at(c, dilation, i) : 1;
+  }
+  return v;
+}
+
+/* The weight [Cy, Cx, K..] of argument `arg`, which may be given as a matrix [Cy, Cx * K..]. */
+static ir_value slow_weight(const conv *v, uint32_t arg, uint32_t kernel, int64_t channels) {
+  const aten_tensor *w = aten_meta(v->c, arg);
+  int64_t dims[5] = {w->sizes[0], channels};
+  for (uint32_t i = 0; i < v->spatial; ++i) dims[2 + i] = nn_int_at(v->c, kernel, i);
+  return w->rank == 2 ? ir_reshape(v->c->b, aten_in(v->c, arg), v->spatial + 2, dims) : aten_in(v->c, arg);
+}
+
+/* self (a batch, or one image without), weight, kernel_size, bias?, stride, padding, .. */
+static void slow_forward(aten_lowering *c, uint32_t spatial, bool transposed, uint32_t dilation) {
+  conv v = slow_conv(c, spatial, transposed, 4, dilation);
+  const aten_tensor *x_meta = aten_meta(c, 0), *out = &c->outs[0];
+  uint32_t batched = x_meta->rank == spatial + 2;
+  int64_t x_sizes[5] = {1}, sizes[5] = {1};
+  for (uint32_t i = 0; i < spatial + 1 + batched; ++i) {
+    x_sizes[i + 1 - batched] = x_meta->sizes[i];
+    sizes[i + 1 - batched] = out->sizes[i];
+  }
+  ir_value w = slow_weight(&v, 1, 2, x_sizes[1]);
+  int64_t fed = nn_type(c, w).dims[1];
+  if (!transposed && fed > 0) v.groups = x_sizes[1] / fed;
+  aten_out_reshaped(c, 0, forward(&v, ir_reshape(c->b, aten_in(c, 0), spatial + 2, x_sizes), w, 3, sizes));
+}
+
+void lower_slow_conv2d(aten_lowering *c) { slow_forward(c, 2, false, 0); }
+void lower_slow_conv3d(aten_lowering *c) { slow_forward(c, 3, false, 0); }
+void lower_slow_conv_dilated2d(aten_lowering *c) { slow_forward(c, 2, false, 6); }
+void lower_slow_conv_dilated3d(aten_lowering *c) { slow_forward(c, 3, false, 6); }
+void lower_slow_conv_transpose2d(aten_lowering *c) { slow_forward(c, 2, true, 7); }
+void lower_slow_conv_transpose3d(aten_lowering *c) { slow_forward(c, 3, true, 7); }
+
+/* grad_output, self, weight, kernel_size, stride, padding; then the mask, or all are wanted. */
+static void slow_backward(aten_lowering *c, bool image, bool weight, bool bias) {
+  conv v = slow_conv(c, 2, false, 4, 0);
+  ir_value g = aten_in(c, 0), w = slow_weight(&v, 2, 3, aten_meta(c, 1)->sizes[1]);
+  if (image) aten_out(c, 0, small_to_image(&v, g, w, aten_meta(c, 1)->sizes));
+  if (weight) aten_out_reshaped(c, 1, weights_from(&v, aten_in(c, 1), g, nn_type(c, w).dims));
+  if (bias) aten_out(c, 2, nn_sum_to_dim(c, nn_in(c, 0), 1));
+}
+
+void lower_slow_conv2d_backward(aten_lowering *c) { slow_backward(c, true, true, true); }
+void lower_slow_conv2d_backward_masked(aten_lowering *c) {
+  slow_backward(c, nn_mask_at(c, 6, 0), nn_mask_at(c, 6, 1), nn_mask_at(c, 6, 2));
+}
