@@ -1,8 +1,11 @@
 """Bad input raises what the CPU raises, of the same type; the device works afterwards."""
 
+import contextlib
+from math import nan
+
 import pytest
 import torch.nn.functional as F
-from support import assert_same, assert_values, in_fresh_python
+from support import assert_same, assert_values, in_fresh_python, on_both
 
 import torch
 from torch import nn
@@ -238,6 +241,57 @@ OUT_OF_RANGE = {
     "take": lambda d: torch.ones(3, device=d).take(torch.tensor([3], device=d)),
     "one_hot": lambda d: F.one_hot(torch.tensor([3], device=d), 3),
 }
+
+
+BAD_VALUES = {
+    "floor_divide": lambda d: torch.tensor([1, 2], device=d) // torch.tensor([0, 1], device=d),
+    "floor_divide by a number": lambda d: torch.tensor([1, 2], device=d) // 0,
+    "floor_divide unsigned": lambda d: torch.ones(2, dtype=torch.uint8, device=d) // torch.zeros(2, device=d).byte(),
+    "floor_divide_": lambda d: torch.tensor([1, 2], device=d).floor_divide_(torch.tensor([0, 1], device=d)),
+    "remainder": lambda d: torch.tensor([1, 2], device=d) % torch.tensor([0, 1], device=d),
+    "fmod": lambda d: torch.fmod(torch.tensor([1, 2], device=d), 0),
+    "div": lambda d: torch.div(torch.tensor([1, 2], device=d), torch.tensor([0, 1], device=d), rounding_mode="trunc"),
+    "multinomial": lambda d: torch.multinomial(torch.tensor([-1.0, 1.0], device=d), 1),
+    "multinomial zero": lambda d: torch.multinomial(torch.tensor([0.0, 0.0], device=d), 1),
+    "multinomial nan": lambda d: torch.multinomial(torch.tensor([nan, 1.0], device=d), 1),
+    "bernoulli": lambda d: torch.bernoulli(torch.tensor([1.5], device=d)),
+    "normal": lambda d: torch.normal(torch.zeros(2, device=d), torch.tensor([-1.0, 1.0], device=d)),
+    "poisson": lambda d: torch.poisson(torch.tensor([-1.0], device=d)),
+    "binary_cross_entropy": lambda d: F.binary_cross_entropy(torch.tensor([1.5], device=d), torch.ones(1, device=d)),
+}
+
+
+@pytest.mark.parametrize("call", BAD_VALUES.values(), ids=BAD_VALUES)
+def test_values_that_the_cpu_refuses(call):
+    with pytest.raises(RuntimeError):
+        call("cpu")
+    with pytest.raises(RuntimeError, match=r"ZeroDivisionError|probability|distribution|expects|Poisson|between"):
+        call("tpu").cpu()
+    with contextlib.suppress(RuntimeError):
+        torch.tpu.synchronize()
+
+
+def test_division_by_zero_of_floats_is_no_error():
+    for divide in (torch.floor_divide, torch.remainder, torch.fmod):
+        on_both(divide, torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]))
+
+
+def test_writes_to_overlapping_elements():
+    def expanded(device):
+        return torch.zeros(1, device=device).expand(4)
+
+    for write in (
+        lambda x: x.copy_(torch.ones(4, device=x.device)),
+        lambda x: x.add_(1),
+        lambda x: x.scatter_(0, torch.tensor([0], device=x.device), 1.0),
+    ):
+        for device in ("cpu", "tpu"):
+            with pytest.raises(RuntimeError, match="single memory location"):
+                write(expanded(device))
+    assert_values(expanded("tpu").fill_(3), [3] * 4)
+    assert_values(expanded("tpu").fill_(3).zero_(), [0] * 4)
+    windows = torch.zeros(5, device="tpu").as_strided((3, 3), (1, 1))
+    assert_values(windows.fill_(1), [[1] * 3] * 3)
 
 
 @pytest.mark.parametrize("call", OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)

@@ -397,8 +397,15 @@ static ir_value integer_floor_divide(aten_lowering *c, ir_value x, ir_value y) {
   return ir_select(b, apart, ir_subtract(b, quotient, aten_like_i64(c, x, 1)), quotient);
 }
 
+/* A divisor; among whole numbers it must not be 0. */
+static ir_value divisor(aten_point *p, ir_value y) {
+  ir_builder *b = p->c->b;
+  if (is_whole(p)) ir_check_not(b, ir_compare(b, IR_EQ, y, ir_zeros_like(b, y)), "ZeroDivisionError");
+  return y;
+}
+
 static ir_value floor_divide(aten_point *p) {
-  ir_value x = aten_point_in_exact(p, 0), y = aten_point_in_exact(p, 1);
+  ir_value x = aten_point_in_exact(p, 0), y = divisor(p, aten_point_in_exact(p, 1));
   return is_whole(p) ? integer_floor_divide(p->c, x, y) : float_floor_divide(p->c, x, y);
 }
 
@@ -408,7 +415,7 @@ static ir_value div_floor(aten_point *p) { return floor_divide(p); }
 /* CPU rounds a half quotient before it cuts it, save where the divisor is one number for all. */
 static ir_value div_trunc(aten_point *p) {
   ir_builder *b = p->c->b;
-  ir_value quotient = ir_divide(b, aten_point_in_exact(p, 0), aten_point_in_exact(p, 1));
+  ir_value quotient = ir_divide(b, aten_point_in_exact(p, 0), divisor(p, aten_point_in_exact(p, 1)));
   if (is_whole(p)) return quotient;
   bool one_divisor = aten_point_number_of(p, 1) || aten_meta(p->c, 1)->rank == 0;
   if (aten_is_half(p->common) && !one_divisor) quotient = ir_convert(b, ir_convert(b, quotient, p->common), p->math);
@@ -420,11 +427,11 @@ void lower_div_mode(aten_lowering *c) {
   else aten_pointwise(c, PAIR, ATEN_PROMOTE, mode[0] == 'f' ? div_floor : div_trunc);
 }
 
-POINT(fmod, PAIR, ATEN_PROMOTE) { return ir_remainder(b, aten_point_in(p, 0), aten_point_in(p, 1)); }
+POINT(fmod, PAIR, ATEN_PROMOTE) { return ir_remainder(b, aten_point_in(p, 0), divisor(p, aten_point_in(p, 1))); }
 
 /* The remainder has the divisor's sign. */
 POINT(remainder, PAIR, ATEN_PROMOTE) {
-  ir_value x = aten_point_in(p, 0), y = aten_point_in(p, 1), rest = ir_remainder(b, x, y);
+  ir_value x = aten_point_in(p, 0), y = divisor(p, aten_point_in(p, 1)), rest = ir_remainder(b, x, y);
   if (is_whole(p) && base_dtypes[p->common].cls != DTYPE_SIGNED) return rest;
   ir_value apart = ir_compare(b, IR_NE, is_negative(c, y), is_negative(c, rest));
   apart = both(b, apart, ir_compare(b, IR_NE, rest, ir_zeros_like(b, rest)));

@@ -129,6 +129,16 @@ void lower_normal_(aten_lowering *c) { /* self, mean, std */
   ir_value z = draw(&f, normal);
   shift_and_scale(c, &f, z, parameter(&f, 1), parameter(&f, 2));
 }
+/* Fails the execution where an element of x is below 0 or NaN. */
+static ir_value not_negative(aten_lowering *c, ir_value x, const char *what) {
+  ir_value inside = ir_compare(c->b, IR_GE, x, aten_like(c, x, 0));
+  ir_check_not(c->b, ir_not_bits(c->b, inside), what);
+  return x;
+}
+static ir_value deviations(aten_lowering *c, fresh *f, uint32_t arg) {
+  return not_negative(c, operand(f, arg), "normal expects all elements of std >= 0.0");
+}
+
 void lower_normal_tensor_float(aten_lowering *c) {
   fresh f = begin(c);
   ir_value z = draw(&f, normal), mean = operand(&f, 0);
@@ -137,12 +147,12 @@ void lower_normal_tensor_float(aten_lowering *c) {
 void lower_normal_float_tensor(aten_lowering *c) {
   fresh f = begin(c);
   ir_value z = draw(&f, normal), mean = parameter(&f, 0);
-  shift_and_scale(c, &f, z, mean, operand(&f, 1));
+  shift_and_scale(c, &f, z, mean, deviations(c, &f, 1));
 }
 void lower_normal_tensor_tensor(aten_lowering *c) {
   fresh f = begin(c);
   ir_value z = draw(&f, normal), mean = operand(&f, 0);
-  shift_and_scale(c, &f, z, mean, operand(&f, 1));
+  shift_and_scale(c, &f, z, mean, deviations(c, &f, 1));
 }
 
 void lower_log_normal_(aten_lowering *c) {
@@ -181,9 +191,16 @@ static void bernoulli(aten_lowering *c, fresh *f, ir_value p) {
   ir_value u = uniform(f);
   aten_out(c, 0, ir_compare(c->b, IR_LT, u, p));
 }
+static ir_value probabilities(aten_lowering *c, fresh *f, uint32_t arg) {
+  ir_value p = operand(f, arg);
+  ir_value low = ir_compare(c->b, IR_GE, p, aten_like(c, p, 0)), high = ir_compare(c->b, IR_LE, p, aten_like(c, p, 1));
+  ir_check_not(c->b, ir_not_bits(c->b, ir_and_bits(c->b, low, high)),
+               "bernoulli expects all elements of p to be in [0, 1]");
+  return p;
+}
 void lower_bernoulli(aten_lowering *c) { /* self holds the probabilities */
   fresh f = begin(c);
-  bernoulli(c, &f, operand(&f, 0));
+  bernoulli(c, &f, probabilities(c, &f, 0));
 }
 void lower_bernoulli_number(aten_lowering *c) { /* self, p */
   fresh f = begin(c);
@@ -191,7 +208,7 @@ void lower_bernoulli_number(aten_lowering *c) { /* self, p */
 }
 void lower_bernoulli_tensor(aten_lowering *c) { /* self, a tensor p */
   fresh f = begin(c);
-  bernoulli(c, &f, operand(&f, 1));
+  bernoulli(c, &f, probabilities(c, &f, 1));
 }
 
 /* ---- integers ------------------------------------------------------------------------------------ */
@@ -300,6 +317,7 @@ void lower_poisson(aten_lowering *c) {
   aten_draws d = {c, 0};
   const aten_tensor *out = &c->outs[0];
   ir_value rate = aten_expand(c, aten_in_as(c, 0, TTPU_F64), out);
+  rate = not_negative(c, rate, "invalid Poisson rate, expected rate to be non-negative");
   ir_value large = ir_compare(b, IR_GT, rate, aten_like(c, rate, POISSON_LIMIT));
   ir_value u = aten_draw_uniform(&d, TTPU_F64, out->rank, out->sizes);
   ir_value z = aten_draw_normal(&d, TTPU_F64, out->rank, out->sizes);
@@ -401,6 +419,18 @@ static ir_value draw_with(aten_lowering *c, aten_draws *d, ir_value p, int64_t k
   return place;
 }
 
+/* Weights of a row are finite, not negative, and not all 0. */
+static void check_weights(aten_lowering *c, ir_value p) {
+  ir_builder *b = c->b;
+  ir_value zero = aten_like(c, p, 0),
+           sound = ir_and_bits(b, ir_compare(b, IR_GE, p, zero), ir_unary(b, IR_IS_FINITE, p));
+  ir_check_not(b, ir_not_bits(b, sound), "probability tensor contains either `inf`, `nan` or element < 0");
+  int64_t dim = 1;
+  ir_value sum = ir_reduce(b, IR_ADD, p, 1, &dim);
+  ir_check_not(b, ir_compare(b, IR_LE, sum, ir_zeros_like(b, sum)),
+               "invalid multinomial distribution (sum of probabilities <= 0)");
+}
+
 void lower_multinomial(aten_lowering *c) {
   const aten_tensor *self = aten_meta(c, 0);
   int64_t k = aten_int(c, 1);
@@ -409,6 +439,7 @@ void lower_multinomial(aten_lowering *c) {
   ir_value p = aten_in_math(c, 0);
   const int64_t sizes[2] = {self->rank == 2 ? self->sizes[0] : 1, self->rank ? self->sizes[self->rank - 1] : 1};
   p = ir_reshape(c->b, p, 2, sizes);
+  check_weights(c, p);
   ir_value r = replacement ? draw_with(c, &d, p, k) : draw_without(c, &d, p, k);
   aten_out_reshaped(c, 0, r);
 }

@@ -499,6 +499,10 @@ static bool like_shape(const aten_call *call, uint32_t dtype_arg, uint32_t forma
 static const uint32_t none = ~0u;
 bool shape_clone(const aten_call *call, aten_shape *outs) { return like_shape(call, none, 1, outs); }
 bool shape_preserve(const aten_call *call, aten_shape *outs) { return like_shape(call, none, none, outs); }
+bool shape_flip(const aten_call *call, aten_shape *outs) {
+  uint32_t mask;
+  return dims_mask(call, 1, aten_call_tensor(call, 0)->rank, &mask) && shape_preserve(call, outs);
+}
 bool shape_like(const aten_call *call, aten_shape *outs) { return like_shape(call, 1, 5, outs); }
 bool shape_full_like(const aten_call *call, aten_shape *outs) { return like_shape(call, 2, 6, outs); }
 

@@ -123,11 +123,21 @@ static bool check_no_overlap(ir_inference *in, ir_type view) {
   int64_t reach = 0;
   for (uint32_t i = 0; i < n; ++i) {
     int64_t stride = llabs(a->strides.data[order[i]]);
-    CHECK(stride > reach, "dimension %u with stride %lld overlaps others", order[i],
-          (long long)a->strides.data[order[i]]);
+    CHECK(stride > reach,
+          "unsupported operation: more than one element of the written-to tensor refers to a single memory location "
+          "(dimension %u has stride %lld). Please clone() the tensor before performing the operation.",
+          order[i], (long long)a->strides.data[order[i]]);
     reach += (view.dims[order[i]] - 1) * stride;
   }
   return true;
+}
+
+/* The same number everywhere: then it does not matter that two elements of a view are one. */
+static bool is_uniform(const ir_inference *in, ir_value v) {
+  const ir_op *op = ir_def(in->func, v);
+  if (op == NULL) return false;
+  if (op->kind == IR_CONSTANT) return IR_ATTRS(op, constant)->value.splat;
+  return op->kind == IR_BROADCAST_IN_DIM && ir_numel(ir_type_of(in->func, op->operands[0])) == 1;
 }
 
 bool infer_first(ir_inference *in) {
@@ -143,7 +153,7 @@ bool infer_first(ir_inference *in) {
   } else if (in->kind == IR_AS_STRIDED_UPDATE) {
     CHECK(T(1).dtype == t.dtype, "update is %s, operand is %s", IR_SHOW(T(1)), IR_SHOW(t));
     TRY(infer_check_strided(in, t, T(1)));
-    TRY(check_no_overlap(in, T(1)));
+    if (!is_uniform(in, in->operands[1])) TRY(check_no_overlap(in, T(1)));
   } else if (in->kind == IR_SELECT_AND_SCATTER) {
     const ir_window_attrs *a = in->attrs;
     int64_t dims[TTPU_MAX_RANK];

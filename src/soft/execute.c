@@ -1,6 +1,6 @@
 /* soft_execute: memory for the results and temporaries, then the steps in order.
  *
- * A failed index check ends nothing: the indexing itself clamps or skips, so the steps run on, and at the end
+ * A failed check ends nothing: the indexing itself clamps or skips, so the steps run on, and at the end
  * the function is followed from the check to the results that it spoils. So it is with arguments that never came, in
  * whose place stand zeros. */
 #include <alloca.h>
@@ -20,7 +20,7 @@ typedef struct run {
   soft_damage *damage;
   void **zeros;            /* by parameter, in the place of lost ones; NULL: none is lost */
   uint32_t *failed_checks; /* positions in the function */
-  uint32_t check_count, check_capacity, message_capacity;
+  uint32_t check_count, check_capacity, damage_capacity;
 } run;
 
 static soft_view view_at(const run *r, const soft_operand *x) {
@@ -165,16 +165,16 @@ static ttpu_status run_step(const run *r, const soft_step *s) {
 }
 
 /* The check at a position of the function failed, with this thread's message. */
-static ttpu_status note_failed_check(run *r, uint32_t position) {
+static ttpu_status note_failed_check(run *r, uint32_t position, ttpu_status status) {
   soft_damage *d = r->damage;
   if (!BASE_GROW(r->failed_checks, r->check_count, r->check_capacity) ||
-      !BASE_GROW(d->messages, r->check_count, r->message_capacity))
-    return base_no_memory(sizeof *d->messages);
+      !BASE_GROW(d->checks, r->check_count, r->damage_capacity))
+    return base_no_memory(sizeof *d->checks);
   size_t bytes = strlen(base_message()) + 1;
   char *message = base_alloc(bytes);
   if (message) memcpy(message, base_message(), bytes);
   r->failed_checks[r->check_count] = position;
-  d->messages[r->check_count++] = message;
+  d->checks[r->check_count++] = (soft_failed_check){status, message};
   d->check_count = r->check_count;
   return TTPU_OK;
 }
@@ -185,8 +185,8 @@ static ttpu_status run_steps(run *r) {
     ttpu_status status = run_step(r, s);
     if (status == TTPU_OK) continue;
     if (s->op && s->op->source) status = base_fail_context(status, "%s", s->op->source);
-    if (status != TTPU_OUT_OF_RANGE || !r->damage || !s->op || s->op->kind != IR_CHECK_INDEX) return status;
-    BASE_TRY(note_failed_check(r, s->op->index));
+    if (!r->damage || !s->op || s->op->kind != IR_CHECK_INDEX) return status;
+    BASE_TRY(note_failed_check(r, s->op->index, status));
   }
   return TTPU_OK;
 }
@@ -248,9 +248,9 @@ static void spoil_everything(const run *r) {
 }
 
 void soft_damage_free(soft_damage *d) {
-  for (uint32_t i = 0; i < d->check_count; ++i) base_free(d->messages[i]);
-  base_free(d->messages);
-  d->messages = NULL;
+  for (uint32_t i = 0; i < d->check_count; ++i) base_free(d->checks[i].message);
+  base_free(d->checks);
+  d->checks = NULL;
   d->check_count = 0;
 }
 

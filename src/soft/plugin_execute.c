@@ -114,13 +114,14 @@ static void keep_promise(execute_job *j, uint32_t i, const soft_damage *damage) 
     const soft_done *lost = j->promises[cause - 1];
     soft_done_set(promise, lost->status, lost->message);
   } else {
-    soft_done_set(promise, TTPU_OUT_OF_RANGE, damage->messages[cause - 1 - parameters]);
+    const soft_failed_check *check = &damage->checks[cause - 1 - parameters];
+    soft_done_set(promise, check->status, check->message);
   }
 }
 
 /* The promise of the execution as a whole fails with its first failure. */
 static void keep_whole(execute_job *j, const soft_damage *damage) {
-  if (damage->check_count > 0) return soft_done_set(j->done, TTPU_OUT_OF_RANGE, damage->messages[0]);
+  if (damage->check_count > 0) return soft_done_set(j->done, damage->checks[0].status, damage->checks[0].message);
   for (uint32_t i = 0; j->has_lost && i < j->program->parameters; ++i)
     if (j->lost[i]) return soft_done_set(j->done, j->promises[i]->status, j->promises[i]->message);
   soft_done_set(j->done, TTPU_OK, NULL);

@@ -99,14 +99,19 @@ typedef struct soft_executable_stats {
 } soft_executable_stats;
 soft_executable_stats soft_executable_get_stats(const soft_executable *e);
 
+typedef struct soft_failed_check {
+  ttpu_status status;
+  char *message; /* NULL: it was lost */
+} soft_failed_check;
+
 /* What went wrong in an execution that gives its other results all the same. */
 typedef struct soft_damage {
   const bool *lost; /* in: parameters whose values never came; their arguments are NULL. NULL: all came */
   /* out: by result, as many as the caller made room for: 0 when it depends on nothing that failed, else
    * 1 + the lost parameter, or 1 + the number of parameters + the failed check */
   uint32_t *causes;
-  uint32_t check_count; /* out: index checks that failed */
-  char **messages;      /* theirs, with OUT_OF_RANGE; NULL: the message was lost */
+  uint32_t check_count; /* out: checks that failed */
+  soft_failed_check *checks;
 } soft_damage;
 void soft_damage_free(soft_damage *d); /* what soft_execute put there */
 
@@ -114,10 +119,11 @@ void soft_damage_free(soft_damage *d); /* what soft_execute put there */
  * caller gives up its reference on success or failure alike, and the block may be written or become a result
  * when its count is 1; other arguments are only read. results[i] get new references. RESOURCE_EXHAUSTED: no result is
  * set. A failed index check, and a lost argument, make no result of what depends on it and leave the others as they
- * are; without `damage` the failed check is the outcome, OUT_OF_RANGE, and no result is set. */
+ * are; without `damage` the failed check is the outcome, OUT_OF_RANGE for an index, FAILED_PRECONDITION for a condition,
+ * and no result is set. */
 ttpu_status soft_execute(const soft_executable *e, soft_hbm *hbm, soft_block *const *arguments, const bool *donated,
                          soft_block **results, soft_damage *damage);
-bool soft_executable_can_fail_in_part(const soft_executable *e); /* it checks indices */
+bool soft_executable_can_fail_in_part(const soft_executable *e); /* it checks something */
 
 /* Process-wide counts, for tests and torch.tpu.counters(). */
 typedef struct soft_counters {

@@ -314,9 +314,11 @@ void drop_outputs(const Operator &op, aten_call &c) {
   c.tensor_count = c.args[op.inputs].first;
 }
 
-// Refuses a written argument that shares some but not all of its elements with one that is read, as the CPU does.
+// Refuses, as the CPU does, a written argument whose own elements share memory, or that shares some but not all of its
+// elements with one that is read.
 void check_overlap(const Packed &p, const at::Tensor &written) {
   if (!written.defined()) return;
+  if (!(p.op.op.row->flags & ATEN_UNIFORM)) at::assert_no_internal_overlap(written);
   const rt_storage *storage = storage_of(written);
   for (size_t i = 0; i < p.storages.size(); ++i)
     if (p.storages[i] == storage && p.originals[i] != &written) at::assert_no_partial_overlap(written, *p.originals[i]);

@@ -1,6 +1,7 @@
 // The operators that need PyTorch's own types: creation, views, set_, resize_, copies, reading a number.
 #include "torch/glue.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/IndexingUtils.h>
@@ -247,6 +248,7 @@ static at::Tensor &copy_(at::Tensor &self, const at::Tensor &src, bool) {
               ") must match the size of tensor b (", src.sizes(), "): output with shape ", self.sizes(),
               " doesn't match the broadcast shape");
   if (self.numel() == 0) return self;
+  at::assert_no_internal_overlap(self);
   if (self.device().type() != kTpu) {
     at::Tensor expanded = src.sizes() == self.sizes() ? src : src.expand(self.sizes());
     download(self, expanded);

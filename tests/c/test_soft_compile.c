@@ -308,7 +308,8 @@ TEST(a_failed_check_spoils_only_what_needs_it) {
   soft_damage damage = {.causes = causes};
   CHECK_OK(soft_execute(p.e, hbm, in, NULL, out, &damage));
   CHECK_EQ(damage.check_count, 2);
-  if (damage.check_count == 2) CHECK(strstr(damage.messages[0], "first") && strstr(damage.messages[1], "second"));
+  if (damage.check_count == 2)
+    CHECK(strstr(damage.checks[0].message, "first") && strstr(damage.checks[1].message, "second"));
   const uint32_t want[5] = {0, 1 + 2, 1 + 2 + 1, 0, 1 + 2};
   for (int k = 0; k < 5; ++k) CHECK_EQ(causes[k], want[k]), CHECK_EQ(out[k] == NULL, want[k] != 0);
   if (out[0] && out[3]) CHECK_EQ(((float *)out[0]->data)[7], 14), CHECK_EQ(((float *)out[3]->data)[7], -7);
@@ -322,7 +323,8 @@ TEST(a_failed_check_spoils_only_what_needs_it) {
   damage.lost = (bool[]){false, true};
   CHECK_OK(soft_execute(p.e, hbm, good, NULL, out, &damage));
   CHECK_EQ(damage.check_count, 0);
-  for (int k = 0; k < 5; ++k) CHECK_EQ(causes[k], k == 1 ? 0 : 2), CHECK_EQ(out[k] == NULL, k != 1), soft_block_free(out[k]);
+  for (int k = 0; k < 5; ++k)
+    CHECK_EQ(causes[k], k == 1 ? 0 : 2), CHECK_EQ(out[k] == NULL, k != 1), soft_block_free(out[k]);
   soft_damage_free(&damage);
   soft_block_free(good[0]);
   soft_block_free(in[1]);
