@@ -108,13 +108,14 @@ typedef struct aten_shape {
 typedef bool (*aten_shape_fn)(const aten_call *call, aten_shape *outs);
 
 enum {
-  ATEN_RNG = 1,      /* draws random numbers: takes the generator's seed and offset */
-  ATEN_PRODUCT = 4,  /* multiplies matrices: its lowering reads `precision`, which only such a call carries */
-  ATEN_CHECKED = 8,  /* its Meta kernel lets pass what the CPU's refuses: after Meta, the CPU is asked as well */
-  ATEN_UNIFORM = 16, /* its result is the same number everywhere: it may be written to elements that share memory */
-  ATEN_DYNAMIC = 2,  /* the results' first dimension is known only when it has run (nonzero, masked_select,
-                     * unique): outs are the upper bound; one more result after all others holds the
-                     * count (i64, rank 0). `dynamic` says which results it cuts. Needs a shape function. */
+  ATEN_RNG = 1,       /* draws random numbers: takes the generator's seed and offset */
+  ATEN_DYNAMIC = 2,   /* the results' first dimension is known only when it has run (nonzero, masked_select,
+                       * unique): outs are the upper bound; one more result after all others holds the
+                       * count (i64, rank 0). `dynamic` says which results it cuts. Needs a shape function. */
+  ATEN_PRODUCT = 4,   /* multiplies matrices: its lowering reads `precision`, which only such a call carries */
+  ATEN_CHECKED = 8,   /* its Meta kernel lets pass what the CPU's refuses: after Meta, the CPU is asked as well */
+  ATEN_COMPLETE = 16, /* its shape function takes all that the CPU takes: the CPU raises the error of what it refuses */
+  ATEN_UNIFORM = 32,  /* its result is the same number everywhere: it may be written to elements that share memory */
 };
 typedef struct aten_row {
   const char *name; /* "add.Tensor", without "aten::" */

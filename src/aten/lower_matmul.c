@@ -89,3 +89,38 @@ void lower_addmm_activation(aten_lowering *c) { /* self, mat1, mat2, beta, alpha
   ir_value cdf = nn_add_f64(c, ir_erf(c->b, nn_mul_f64(c, x, 0.70710678118654752440)), 1);
   aten_out(c, 0, ir_multiply(c->b, nn_mul_f64(c, x, 0.5), cdf));
 }
+
+/* ---- float8 with scales -------------------------------------------------------------------------- */
+
+/* x y, with x's scale (one, or one a row [M, 1]), y's (one, or one a column [1, N]) and the bias [N] applied, in f32.
+ * bf16 holds float8 exactly, so the product is one pass; scales come after it, where they round once. */
+static ir_value scaled_product(aten_lowering *c, ir_value x_scale, ir_value y_scale, uint32_t bias) {
+  ir_value x = nn_in_as(c, 0, TTPU_BF16), y = nn_in_as(c, 1, TTPU_BF16);
+  ir_value r = ir_matmul(c->b, x, y, IR_PRECISION_DEFAULT, TTPU_F32);
+  ir_value scales[2] = {x_scale, y_scale};
+  for (uint32_t i = 0; i < 2; ++i) {
+    bool single = ir_numel(nn_type(c, scales[i])) == 1;
+    r = nn_mul(c, r, single ? ir_reshape(c->b, scales[i], 0, NULL) : scales[i]);
+  }
+  return aten_has(c, bias) ? nn_add(c, r, nn_flatten(c, nn_in_as(c, bias, TTPU_F32))) : r;
+}
+
+/* self, mat2, scale_a, scale_b, bias?, scale_result?, out_dtype?, .. : the result's scale is for float8 alone */
+void lower_scaled_mm(aten_lowering *c) {
+  ir_value r = scaled_product(c, aten_in(c, 2), aten_in(c, 3), 4);
+  ttpu_dtype out = aten_dtype_or(c, 6, TTPU_BF16);
+  if (aten_has(c, 5) && (out == TTPU_F8E4M3FN || out == TTPU_F8E5M2)) {
+    ir_value scale = ir_reshape(c->b, aten_in(c, 5), 0, NULL);
+    r = nn_mul(c, r, ir_divide(c->b, ir_scalar_i64(c->b, TTPU_F32, 1), scale));
+  }
+  aten_out(c, 0, r);
+}
+
+/* self, mat2, scale_a[], recipe_a, swizzle_a, scale_b[], recipe_b, swizzle_b, bias?, out_dtype?, .. */
+void lower_scaled_mm_v2(aten_lowering *c) {
+  if (aten_meta(c, 0)->sizes[1] == 0) { /* a sum of nothing, without its bias */
+    aten_out(c, 0, nn_zeros_out(c, 0, TTPU_F32));
+    return;
+  }
+  aten_out(c, 0, scaled_product(c, aten_list_in(c, 2, 0), aten_list_in(c, 5, 0), 8));
+}

@@ -127,6 +127,66 @@ bool shape_dot(const aten_call *call, aten_shape *outs) {
   return true;
 }
 
+static bool is_float8(const aten_tensor *x) { return x->dtype == TTPU_F8E4M3FN || x->dtype == TTPU_F8E5M2; }
+
+/* One f32 scale for all. */
+static bool scales_tensor(const aten_tensor *scale) { return scale->dtype == TTPU_F32 && numel(scale) == 1; }
+
+/* An f32 scale for each of `count` places of dimension dim, in a row or column. */
+static bool scales_rows(const aten_tensor *scale, uint32_t dim, int64_t count) {
+  if (scale->dtype != TTPU_F32 || scale->rank != 2 || (scale->flags & ATEN_NUMBER)) return false;
+  return scale->sizes[dim] == count && scale->sizes[1 - dim] == 1 && (count <= 1 || scale->strides[dim] == 1);
+}
+
+/* The CPU takes any sizes; Meta wants what one kernel of another device wants, multiples of 16. An out argument is the
+ * last argument, after `inputs` others, and names the dtype when out_dtype does not. */
+static bool scaled_shape(const aten_call *call, aten_shape *outs, uint32_t bias_arg, uint32_t dtype_arg,
+                         uint32_t inputs) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *y = aten_call_tensor(call, 1),
+                    *bias = aten_call_tensor(call, bias_arg);
+  if (!x || !y || x->rank != 2 || y->rank != 2 || !is_float8(x) || !is_float8(y)) return false;
+  if (x->sizes[1] != y->sizes[0] || (bias && numel(bias) != y->sizes[1])) return false;
+  if (bias && !base_dtype_is_float((ttpu_dtype)bias->dtype)) return false;
+  const aten_tensor *out = call->arg_count > inputs ? aten_call_tensor(call, inputs) : NULL;
+  int64_t dtype = aten_call_int(call, dtype_arg, out ? out->dtype : x->dtype);
+  shape_of(outs, (uint8_t)dtype, 2, (int64_t[]){x->sizes[0], y->sizes[1]});
+  return true;
+}
+
+/* self, mat2, scale_a, scale_b, bias?, scale_result?, out_dtype?, use_fast_accum */
+bool shape_scaled_mm(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *a = aten_call_tensor(call, 2), *b = aten_call_tensor(call, 3), *r = aten_call_tensor(call, 5);
+  if (!scaled_shape(call, outs, 4, 6, 8) || !a || !b || (r && !scales_tensor(r))) return false;
+  if (scales_tensor(a) && scales_tensor(b)) return true;
+  return scales_rows(a, 0, outs->sizes[0]) && scales_rows(b, 1, outs->sizes[1]);
+}
+
+/* The only element of a list argument; -1 when there is not exactly one. */
+static int64_t single_int(const aten_call *call, uint32_t arg) {
+  ir_i64s list = aten_call_ints(call, arg);
+  return list.count == 1 ? list.data[0] : -1;
+}
+
+static const aten_tensor *single_tensor(const aten_call *call, uint32_t arg) {
+  const aten_arg *a = &call->args[arg];
+  return a->kind == ATEN_TENSORS && a->count == 1 ? &call->tensors[a->first] : NULL;
+}
+
+/* self, mat2, scale_a[], recipe_a, swizzle_a, scale_b[], recipe_b, swizzle_b, bias?, out_dtype?, contraction_dim,
+ * use_fast_accum: recipes 0 (a scale for the tensor) and 1 (for each row), without swizzling. */
+bool shape_scaled_mm_v2(const aten_call *call, aten_shape *outs) {
+  if (call->arg_count < 12 || !scaled_shape(call, outs, 8, 9, 12)) return false;
+  const aten_tensor *a = single_tensor(call, 2), *b = single_tensor(call, 5), *bias = aten_call_tensor(call, 8);
+  int64_t recipe = single_int(call, 3);
+  if (!a || !b || single_int(call, 6) != recipe || single_int(call, 4) != 0 || single_int(call, 7) != 0) return false;
+  ir_i64s contracted = aten_call_ints(call, 10);
+  if (bias && bias->dtype == TTPU_F64) return false;
+  if (contracted.count != 0 && (contracted.count != 2 || contracted.data[0] != 1 || contracted.data[1] != 0))
+    return false;
+  if (recipe == 0) return scales_tensor(a) && scales_tensor(b);
+  return recipe == 1 && scales_rows(a, 0, outs->sizes[0]) && scales_rows(b, 1, outs->sizes[1]);
+}
+
 /* ---- convolution --------------------------------------------------------------------------------- */
 
 static int64_t list_at(ir_i64s list, uint32_t i) { return list.data[i < list.count ? i : list.count - 1]; }

@@ -189,7 +189,11 @@ base_hash128 find_shapes(const Packed &p, const aten_call &call, Box box, Shapes
   }
   if (count > 0 && rt_meta_get(key, &count, shapes.expect(count), count)) return key;
   shapes.clear();
-  if (!ask_row(call, p, shapes)) ask_meta(p.op, box(), shapes);
+  if (!ask_row(call, p, shapes)) {
+    torch::jit::Stack stack = box();
+    if (p.op.op.row->flags & ATEN_COMPLETE) raise_as_cpu(p.op, stack);
+    ask_meta(p.op, stack, shapes);
+  }
   rt_meta_put(key, shapes.count, shapes.data());
   return key;
 }
