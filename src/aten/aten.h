@@ -134,6 +134,9 @@ extern const uint32_t aten_row_count;
 const aten_row *aten_row_find(const char *name); /* NULL: none */
 /* How many Philox counters (4 words of 32 bits) a call of an ATEN_RNG row may draw, for the generator's offset. */
 uint64_t aten_random_counters(const aten_call *call, const aten_tensor *outs);
+/* Fails for static arguments (sizes, numbers, texts) and dtypes that Meta lets pass and the CPU refuses, in the words of
+ * PyTorch's CPU kernels; asked once for each metadata (check.c). */
+ttpu_status aten_call_check(const aten_call *call);
 /* Fails for numbers (a probability, a range) with which no distribution is, in the words of PyTorch's CPU kernels. */
 ttpu_status aten_random_check(const aten_call *call);
 

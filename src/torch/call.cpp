@@ -296,12 +296,24 @@ void push_result(Results &r, at::Tensor t) {
   r.owned.push_back(std::move(t));
 }
 
-// An argument that receives a result: resized to the result's sizes where it is an out= argument of others.
-void push_argument(Results &r, const Operator &op, const at::Tensor &t, const aten_shape &shape) {
+// An out= argument whose sizes are not the result's: resized, with PyTorch's warning if it had elements.
+void resize_output(const Packed &p, const at::Tensor &t, const aten_shape &shape) {
+  c10::IntArrayRef sizes(shape.sizes, shape.rank);
+  for (size_t i = 0; i < p.args[p.op.inputs].first; ++i)
+    TORCH_CHECK(!p.originals[i]->is_same(t), "output with shape ", t.sizes(), " doesn't match the broadcast shape ",
+                sizes);
+  at::native::resize_output_check(t, sizes);
+  resize_tensor(t, sizes, c10::IntArrayRef(shape.strides, shape.rank));
+}
+
+// An argument that receives a result.
+void push_argument(Results &r, const Packed &p, const at::Tensor &t, const aten_shape &shape) {
+  const Operator &op = p.op;
   if (t.defined()) {
-    if (op.is_out && shape.dtype != TTPU_NO_DTYPE && t.sizes() != c10::IntArrayRef(shape.sizes, shape.rank))
-      resize_tensor(t, c10::IntArrayRef(shape.sizes, shape.rank), c10::IntArrayRef(shape.strides, shape.rank));
     TORCH_CHECK(t.device().type() == kTpu, op.name, ": a result cannot be written to a tensor on ", t.device());
+    if (op.is_out && shape.dtype != TTPU_NO_DTYPE && t.sizes() != c10::IntArrayRef(shape.sizes, shape.rank))
+      resize_output(p, t, shape);
+    if (!(op.op.row->flags & ATEN_UNIFORM)) at::assert_no_internal_overlap(t);
   }
   push_result(r, t);
 }
@@ -314,14 +326,23 @@ void drop_outputs(const Operator &op, aten_call &c) {
   c.tensor_count = c.args[op.inputs].first;
 }
 
-// Refuses, as the CPU does, a written argument whose own elements share memory, or that shares some but not all of its
-// elements with one that is read.
+// Refuses a written argument that shares some but not all of its elements with one that is read, as the CPU does.
 void check_overlap(const Packed &p, const at::Tensor &written) {
   if (!written.defined()) return;
-  if (!(p.op.op.row->flags & ATEN_UNIFORM)) at::assert_no_internal_overlap(written);
   const rt_storage *storage = storage_of(written);
   for (size_t i = 0; i < p.storages.size(); ++i)
     if (p.storages[i] == storage && p.originals[i] != &written) at::assert_no_partial_overlap(written, *p.originals[i]);
+}
+
+// Refuses an out= argument of a dynamic row that shares any element with an operand, as the CPU does.
+void check_disjoint(const Packed &p, const at::Tensor &out) {
+  for (const at::Tensor *t : p.originals)
+    if (t != &out && t->defined() && t->device() == out.device()) at::assert_no_overlap(out, *t);
+}
+
+// Is result i cut to a count that the device finds? An out= argument then receives a copy when the count is known.
+bool is_dynamic(const Operator &op, size_t i) {
+  return (op.op.row->flags & ATEN_DYNAMIC) != 0 && (op.op.row->dynamic >> i & 1) != 0;
 }
 
 void make_results(Results &r, const Packed &p) {
@@ -333,10 +354,11 @@ void make_results(Results &r, const Packed &p) {
   for (size_t i = 0; i < op.return_alias.size(); ++i) {
     size_t count = op.return_is_list[i] ? shapes.count - fixed : 1;
     for (size_t k = 0; k < count; ++k, ++at) {
-      if (op.return_alias[i] >= 0) {
+      if (op.return_alias[i] >= 0 && !is_dynamic(op, i)) {
         if (!op.return_is_list[i]) check_overlap(p, *p.originals[p.args[op.return_alias[i]].first]);
-        push_argument(r, op, *p.originals[p.args[op.return_alias[i]].first + k], shapes[at]);
+        push_argument(r, p, *p.originals[p.args[op.return_alias[i]].first + k], shapes[at]);
       } else {
+        if (op.return_alias[i] >= 0) check_disjoint(p, *p.originals[p.args[op.return_alias[i]].first]);
         push_result(r, shapes[at].dtype == TTPU_NO_DTYPE ? at::Tensor() : empty_like_shape(p.device, shapes[at]));
       }
     }
@@ -348,23 +370,29 @@ void make_results(Results &r, const Packed &p) {
       continue;
     }
     for (size_t k = 0; k < (p.args[arg].kind == ATEN_TENSORS ? p.args[arg].count : 1u); ++k, ++at)
-      push_argument(r, op, *p.originals[p.args[arg].first + k], shapes[at]);
+      push_argument(r, p, *p.originals[p.args[arg].first + k], shapes[at]);
   }
   if (op.op.row->flags & ATEN_DYNAMIC) push_result(r, make_tensor(p.device, TTPU_I64, {}, {}));
 }
 
 // Cuts the results of a dynamic row to the count that the device found: the one host read of such operators.
-void cut_dynamic(const Operator &op, Results &r) {
+void cut_dynamic(const Packed &p, Results &r) {
+  const Operator &op = p.op;
   int64_t count = 0;
   check(rt_storage_read(r.tensors.back().storage, &count, sizeof count));
   for (size_t i = 0; i < op.return_alias.size(); ++i) {
-    if (!(op.op.row->dynamic >> i & 1) || r.owned[i].size(0) == 0) continue; // counts that nobody asked for
-    at::Tensor narrowed = r.owned[i].narrow(0, 0, count);
-    if (op.return_alias[i] >= 0) {
-      r.owned[i].resize_(narrowed.sizes());
-    } else {
-      r.owned[i] = count == r.owned[i].size(0) ? r.owned[i] : narrowed.clone();
+    if (!is_dynamic(op, i)) continue;
+    at::Tensor &most = r.owned[i];
+    bool unasked = most.size(0) == 0; // counts that nobody asked for
+    at::Tensor cut = unasked || count == most.size(0) ? most : most.narrow(0, 0, count);
+    if (op.return_alias[i] < 0) {
+      if (!cut.is_same(most)) most = cut.clone();
+      continue;
     }
+    at::Tensor out = *p.originals[p.args[op.return_alias[i]].first];
+    if (at::native::resize_output_check(out, cut.sizes())) resize_tensor(out, cut.sizes(), cut.strides());
+    at::assert_no_internal_overlap(out);
+    most = out.copy_(cut);
   }
 }
 
@@ -445,7 +473,7 @@ void record(Packed &p, Box box, Results &r) {
   check(rt_record(static_cast<uint32_t>(p.device), &op.op, &request, static_cast<uint32_t>(r.tensors.size()),
                   r.tensors.data()));
   if (op.op.row->flags & ATEN_DYNAMIC) {
-    cut_dynamic(op, r);
+    cut_dynamic(p, r);
     r.owned.pop_back();
   }
 }

@@ -14,6 +14,12 @@ at::Tensor to_meta(const at::Tensor &t) {
   return at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
 }
 
+// An out= argument for Meta: only its dtype counts, so that the results' own sizes and strides come out and nothing warns.
+at::Tensor to_empty_meta(const at::Tensor &t) {
+  if (!t.defined() || t.device().type() != kTpu) return t;
+  return at::detail::empty_strided_meta({0}, {1}, t.scalar_type());
+}
+
 void push_shape(Shapes &shapes, const at::Tensor &t) {
   aten_shape s{};
   if (t.defined()) {
@@ -58,22 +64,27 @@ struct HostArguments {
   }
 };
 
-void call_on_host(const Operator &op, const torch::jit::Stack &stack, HostArguments arguments) {
+// The results of a call on the CPU with such stand-ins; out= arguments are empty.
+torch::jit::Stack call_on_host(const Operator &op, const torch::jit::Stack &stack, HostArguments arguments) {
   size_t n = op.kinds.size(), base = stack.size() - n;
   torch::jit::Stack host;
-  for (size_t i = 0; i < n; ++i) host.push_back(map_tensors(stack[base + i], c10::Device(c10::kCPU), arguments));
+  for (size_t i = 0; i < n; ++i) {
+    bool is_output = op.is_out && i >= op.inputs && stack[base + i].isTensor();
+    host.push_back(is_output ? c10::IValue(at::empty({0}, stack[base + i].toTensor().options().device(at::kCPU)))
+                             : map_tensors(stack[base + i], c10::Device(c10::kCPU), arguments));
+  }
   at::AutoDispatchBelowADInplaceOrView below;
   op.handle.callBoxed(host);
+  return host;
 }
 
-// A call on the CPU with zeros: raises the CPU's exception, which is not always of Meta's type. False where that would
-// take too much memory.
-bool raise_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
+// A call on the CPU with zeros: raises the CPU's exception, which is not always of Meta's type, or gives its results. None
+// where that would take too much memory.
+std::optional<torch::jit::Stack> raise_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
   constexpr int64_t most = 1 << 24;
   for (size_t i = stack.size() - op.kinds.size(); i < stack.size(); ++i)
-    if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().numel() > most) return false;
-  call_on_host(op, stack, {false, false});
-  return true;
+    if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().numel() > most) return {};
+  return call_on_host(op, stack, {false, false});
 }
 
 // What an ATEN_CHECKED row's Meta kernel lets pass, on the CPU with a few ones: they show what dtypes, ranks and dims decide.
@@ -83,43 +94,89 @@ void check_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
   if (!op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
   try {
     try {
-      return call_on_host(op, stack, {true, false});
+      call_on_host(op, stack, {true, false});
     } catch (const c10::NotImplementedError &) {
-      return call_on_host(op, stack, {true, true});
+      call_on_host(op, stack, {true, true});
     }
   } catch (const c10::Error &) {
     if (!raise_as_cpu(op, stack)) throw;
   }
 }
 
-// PyTorch's own Meta kernel on stand-ins without storage: it finds the results' metadata and raises PyTorch's errors.
-void ask_meta(const Operator &op, const torch::jit::Stack &stack, Shapes &shapes) {
+// Has an out= argument a dtype that no operand has? Meta kernels let pass dtypes there that the CPU's refuse.
+bool has_odd_output(const Packed &p) {
+  if (!p.op.is_out) return false;
+  size_t outputs = p.args[p.op.inputs].first;
+  for (size_t i = outputs; i < p.tensors.size(); ++i) {
+    bool known = false;
+    for (size_t k = 0; k < outputs; ++k) known = known || p.tensors[k].dtype == p.tensors[i].dtype;
+    if (!known && !(p.tensors[i].flags & ATEN_UNDEFINED)) return true;
+  }
+  return false;
+}
+
+// Such an out= argument on the CPU, with a few ones. What the CPU refuses without out= as well, it refuses for the values.
+void check_output_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
+  if (!op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
+  HostArguments ones{true, false};
+  try {
+    call_on_host(op, stack, ones);
+  } catch (const c10::Error &) {
+    std::string name = op.op.row->name, overload;
+    if (size_t dot = name.find('.'); dot != std::string::npos) {
+      overload = name.substr(dot + 1);
+      name = name.substr(0, dot);
+    }
+    auto plain = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload});
+    if (!plain.has_value() || plain->schema().arguments().size() != op.inputs) return;
+    torch::jit::Stack host;
+    size_t base = stack.size() - op.kinds.size();
+    for (size_t i = 0; i < op.inputs; ++i) host.push_back(map_tensors(stack[base + i], c10::Device(c10::kCPU), ones));
+    try {
+      at::AutoDispatchBelowADInplaceOrView below;
+      plain->callBoxed(host);
+    } catch (const c10::Error &) {
+      return;
+    }
+    throw;
+  }
+}
+
+// Is a 0-d CPU tensor among the operands? Meta kernels in Python take them for operands of a wrong device.
+bool has_host_number(const Packed &p) {
+  for (const aten_tensor &t : p.tensors)
+    if ((t.flags & (ATEN_NUMBER | ATEN_WRAPPED)) == ATEN_NUMBER) return true;
+  return false;
+}
+
+// PyTorch's own Meta kernel on stand-ins without storage: it finds the results' metadata and raises PyTorch's errors. Where
+// only Meta refuses an out= argument or a 0-d CPU operand, the CPU's results say.
+void ask_meta(const Packed &p, const torch::jit::Stack &stack, Shapes &shapes) {
+  const Operator &op = p.op;
   size_t n = op.kinds.size(), base = stack.size() - n;
   torch::jit::Stack meta;
   meta.reserve(n);
-  for (size_t i = 0; i < n; ++i) meta.push_back(map_tensors(stack[base + i], c10::Device(c10::kMeta), to_meta));
+  for (size_t i = 0; i < n; ++i) {
+    bool is_output = op.is_out && i >= op.inputs;
+    meta.push_back(map_tensors(stack[base + i], c10::Device(c10::kMeta), is_output ? to_empty_meta : to_meta));
+  }
   torch::jit::Stack arguments(meta);
   try {
     at::AutoDispatchBelowADInplaceOrView below;
     op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
   } catch (...) {
-    raise_as_cpu(op, stack);
-    throw;
+    std::optional<torch::jit::Stack> results = raise_as_cpu(op, stack);
+    if (!(op.is_out || has_host_number(p)) || !results.has_value()) throw;
+    meta = *results;
   }
   if (op.op.row->flags & ATEN_CHECKED) check_as_cpu(op, stack);
+  if (has_odd_output(p)) check_output_as_cpu(op, stack);
   for (const c10::IValue &v : meta) push_shapes(shapes, v);
   for (uint32_t arg : op.mutated) push_shapes(shapes, arguments[arg]);
 }
 
-bool has_meta(const Operator &op) {
-  for (c10::DispatchKey key : {c10::DispatchKey::Meta, c10::DispatchKey::CompositeExplicitAutograd,
-                               c10::DispatchKey::CompositeExplicitAutogradNonFunctional})
-    if (op.handle.hasKernelForDispatchKey(key)) return true;
-  return false;
-}
-
-// The row's own shape function speaks of the functional form; results that are arguments must fit it. Arguments that are
-// mutated but not returned keep their sizes.
+// The row's own shape function speaks of the functional form; results that are arguments must fit it, out= arguments in
+// their dtype. Arguments that are mutated but not returned keep their sizes.
 bool ask_row(const aten_call &call, const Packed &p, Shapes &shapes) {
   const Operator &op = p.op;
   if (op.op.row->shape == nullptr) return false;
@@ -133,20 +190,12 @@ bool ask_row(const aten_call &call, const Packed &p, Shapes &shapes) {
   for (size_t i = 0; i < op.return_alias.size(); ++i) {
     if (op.return_alias[i] < 0) continue;
     const aten_tensor &t = p.tensors[p.args[op.return_alias[i]].first];
-    bool fits = t.rank == shapes[i].rank && std::equal(t.sizes, t.sizes + t.rank, shapes[i].sizes);
-    bool resizes = op.is_out && !has_meta(op); // where nobody else can say how
-    if (t.dtype != shapes[i].dtype || (!fits && !resizes)) {
+    bool fits = op.is_out || (t.rank == shapes[i].rank && std::equal(t.sizes, t.sizes + t.rank, shapes[i].sizes));
+    if (t.dtype != shapes[i].dtype || !fits) {
       shapes.clear();
       return false;
     }
-    if (!fits) continue;
-    // Writing to a tensor whose elements share memory is for Meta to refuse.
-    for (uint32_t d = 0; d < t.rank; ++d)
-      if (t.strides[d] == 0 && t.sizes[d] > 1) {
-        shapes.clear();
-        return false;
-      }
-    std::copy(t.strides, t.strides + t.rank, shapes[i].strides);
+    if (!op.is_out) std::copy(t.strides, t.strides + t.rank, shapes[i].strides);
   }
   for (uint32_t arg : op.mutated) {
     const aten_arg &a = call.args[arg];
@@ -189,10 +238,11 @@ base_hash128 find_shapes(const Packed &p, const aten_call &call, Box box, Shapes
   }
   if (count > 0 && rt_meta_get(key, &count, shapes.expect(count), count)) return key;
   shapes.clear();
+  check(aten_call_check(&call));
   if (!ask_row(call, p, shapes)) {
     torch::jit::Stack stack = box();
     if (p.op.op.row->flags & ATEN_COMPLETE) raise_as_cpu(p.op, stack);
-    ask_meta(p.op, stack, shapes);
+    ask_meta(p, stack, shapes);
   }
   rt_meta_put(key, shapes.count, shapes.data());
   return key;
