@@ -450,6 +450,17 @@ void call_resolved(const Operator &op, torch::jit::Stack *stack) {
   }
 }
 
+// Written tensors of a list are new versions of themselves: PyTorch says so for single tensors, and leaves lists to the kernel.
+void bump_versions(const Operator &op, const Packed &p) {
+  for (uint32_t arg : op.mutated) {
+    if (p.args[arg].kind != ATEN_TENSORS) continue;
+    for (uint32_t k = 0; k < p.args[arg].count; ++k) {
+      const at::Tensor &t = *p.originals[p.args[arg].first + k];
+      if (t.defined() && !t.is_inference()) t.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
 } // namespace
 
 void record(Packed &p, Box box, Results &r) {
@@ -472,6 +483,7 @@ void record(Packed &p, Box box, Results &r) {
   }
   check(rt_record(static_cast<uint32_t>(p.device), &op.op, &request, static_cast<uint32_t>(r.tensors.size()),
                   r.tensors.data()));
+  bump_versions(op, p);
   if (op.op.row->flags & ATEN_DYNAMIC) {
     cut_dynamic(p, r);
     r.owned.pop_back();
