@@ -271,7 +271,7 @@ static at::Tensor copy_from(const at::Tensor &self, const at::Tensor &dst, bool 
 
 static at::Tensor copy_from_and_resize(const at::Tensor &self, const at::Tensor &dst) {
   at::Tensor to = dst;
-  to.resize_(self.sizes());
+  if (to.sizes() != self.sizes()) resize_tensor(to, self.sizes(), self.strides());
   copy_(to, self, false);
   return dst;
 }
