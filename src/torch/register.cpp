@@ -219,6 +219,7 @@ constexpr const char *host_operators[] = {
     "cholesky_inverse",
     "geqrf",
     "linalg_eig",
+    "linalg_eigvals",
     "linalg_householder_product",
     "linalg_inv_ex",
     "linalg_ldl_factor_ex",
@@ -233,7 +234,20 @@ constexpr const char *host_operators[] = {
     "ormqr",
 };
 
+// Operands and out= arguments are to be on tpu: the CPU fallback itself takes either.
+void check_devices(const c10::OperatorHandle &op, const torch::jit::Stack &stack) {
+  const auto &args = op.schema().arguments();
+  size_t base = stack.size() - args.size();
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!stack[base + i].isTensor() || !stack[base + i].toTensor().defined()) continue;
+    c10::Device device = stack[base + i].toTensor().device();
+    TORCH_CHECK(device.type() == kTpu, full_name(op), ": Expected all tensors to be on the same device, but ",
+                args[i].name(), " is on ", device, " and others are on tpu");
+  }
+}
+
 void call_host(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  check_devices(op, *stack);
   host_calls.add(full_name(op));
   at::native::cpu_fallback(op, stack);
 }
