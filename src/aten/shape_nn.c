@@ -709,6 +709,8 @@ bool shape_nonzero(const aten_call *call, aten_shape *outs) {
   const aten_tensor *x = aten_call_tensor(call, 0);
   if (!x) return false;
   shape_of(&outs[0], TTPU_I64, 2, (int64_t[]){numel(x), x->rank});
+  outs[0].strides[0] = 1; /* a column after the other, as the CPU and Meta have it */
+  outs[0].strides[1] = numel(x) > 1 ? numel(x) : 1;
   shape_of(&outs[1], TTPU_I64, 0, NULL);
   return true;
 }
