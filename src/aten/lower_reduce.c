@@ -314,7 +314,10 @@ static ir_value scan(aten_lowering *c, ir_value x, ir_scan_kind kind, uint32_t d
 
 static void lower_scan(aten_lowering *c, ir_scan_kind kind) {
   uint32_t dim = aten_dim(c, 1, aten_meta(c, 0)->rank);
-  aten_out_reshaped(c, 0, scan(c, at_least_1d(c, addends(c)), kind, dim));
+  ir_value x = at_least_1d(c, addends(c));
+  bool truth = aten_type(c, x).dtype == TTPU_BOOL; /* out= of bool: any and all so far, counted */
+  ir_value result = scan(c, truth ? aten_convert(c, x, TTPU_I64) : x, kind, dim);
+  aten_out_reshaped(c, 0, truth ? aten_is_true(c, result) : result);
 }
 void lower_cumsum(aten_lowering *c) { lower_scan(c, IR_CUMSUM); }
 void lower_cumprod(aten_lowering *c) { lower_scan(c, IR_CUMPROD); }
