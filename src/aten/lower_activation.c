@@ -290,3 +290,28 @@ void lower_glu_backward(aten_lowering *c) { /* grad, self, dim */
   ir_value slope = ir_multiply(c->b, ir_subtract(c->b, nn_const(c, s, 1), s), a);
   aten_out(c, 0, ir_concatenate(c->b, 2, (ir_value[]){gs, ir_multiply(c->b, gs, slope)}, dim));
 }
+
+void lower_glu_jvp(aten_lowering *c) { /* glu, x, dx, dim */
+  ir_builder *ir = c->b;
+  ir_value y = nn_in(c, 0), x = nn_in(c, 1), a, b, da, db;
+  uint32_t dim = aten_dim(c, 3, nn_type(c, x).rank);
+  halves(c, x, dim, &a, &b);
+  halves(c, nn_in(c, 2), dim, &da, &db);
+  ir_value s = ir_logistic(ir, b), rest = ir_subtract(ir, nn_const(c, s, 1), s);
+  aten_out(c, 0, ir_add(ir, ir_multiply(ir, da, s), ir_multiply(ir, ir_multiply(ir, y, rest), db)));
+}
+
+/* With s = sigmoid(b), the gradient is (g s, g a s (1 - s)); this is its differential in g, a and b. */
+void lower_glu_backward_jvp(aten_lowering *c) { /* grad_x, grad_glu, x, dgrad_glu, dx, dim */
+  ir_builder *ir = c->b;
+  ir_value g = nn_in(c, 1), x = nn_in(c, 2), dg = nn_in(c, 3), a, b, da, db;
+  uint32_t dim = aten_dim(c, 5, nn_type(c, x).rank);
+  halves(c, x, dim, &a, &b);
+  halves(c, nn_in(c, 4), dim, &da, &db);
+  ir_value s = ir_logistic(ir, b), one = nn_const(c, s, 1), slope = ir_multiply(ir, s, ir_subtract(ir, one, s));
+  ir_value bend = ir_multiply(ir, slope, ir_subtract(ir, one, ir_add(ir, s, s))); /* of s in b, twice */
+  ir_value first = ir_add(ir, ir_multiply(ir, dg, s), ir_multiply(ir, ir_multiply(ir, g, slope), db));
+  ir_value by_a = ir_multiply(ir, ir_add(ir, ir_multiply(ir, dg, a), ir_multiply(ir, g, da)), slope);
+  ir_value by_b = ir_multiply(ir, ir_multiply(ir, ir_multiply(ir, g, a), bend), db);
+  aten_out(c, 0, ir_concatenate(ir, 2, (ir_value[]){first, ir_add(ir, by_a, by_b)}, dim));
+}
