@@ -614,3 +614,17 @@ void lower_frexp(aten_lowering *c) {
   aten_out(c, 0, pick(c, keeps, x, mantissa));
   aten_out(c, 1, ir_select(b, keeps, aten_like_i64(c, exponent, 0), exponent));
 }
+
+/* ---- the multivariate log-gamma function ---------------------------------------------------------- */
+
+/* sum of lgamma(x - j / 2) over j < p, and p (p - 1) / 4 log pi (DLMF 35.3.4). */
+void lower_mvlgamma(aten_lowering *c) {
+  int64_t p = aten_int(c, 1);
+  ir_value x = aten_in_as(c, 0, aten_math_dtype((ttpu_dtype)c->outs[0].dtype));
+  ir_value sum = aten_like(c, x, (double)(p * (p - 1)) / 4 * log(M_PI));
+  for (int64_t j = 0; j < p; ++j) {
+    ir_value shifted = ir_subtract(c->b, x, aten_like(c, x, (double)j / 2));
+    sum = ir_add(c->b, sum, ir_lgamma(c->b, shifted));
+  }
+  aten_out(c, 0, sum);
+}
