@@ -1,6 +1,8 @@
 """Random numbers: the state, seeds, generators, and that every draw is new."""
 
+import numpy as np
 import pytest
+from scipy import stats
 from support import in_fresh_python
 
 import torch
@@ -137,20 +139,119 @@ print(started)
     assert in_fresh_python(code).stdout.split() == ["False"]
 
 
-def test_distributions():
-    n = 200_000
-    normal = torch.randn(n, device="tpu")
-    assert abs(normal.mean().item()) < 0.01 and abs(normal.std().item() - 1) < 0.01
-    assert abs((normal > 1.959964).float().mean().item() - 0.025) < 0.002
-    uniform = torch.rand(n, device="tpu")
-    assert 0 <= uniform.min().item() and uniform.max().item() < 1
-    assert abs(uniform.mean().item() - 0.5) < 0.005 and abs(uniform.var().item() - 1 / 12) < 0.002
-    counts = torch.bincount(torch.randint(0, 10, (n,), device="tpu").cpu(), minlength=10)
-    assert (counts - n / 10).abs().max() < 800
+def test_tensor_methods_and_generators():
+    """A generator given to a method is drawn from, and the default one is left alone."""
+    for fill in (torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.exponential_, torch.Tensor.cauchy_):
+        g = torch.Generator(device="tpu").manual_seed(3)
+        default = torch.tpu.get_rng_state()
+        first = fill(torch.empty(50, device="tpu"), generator=g)
+        assert torch.equal(torch.tpu.get_rng_state(), default)
+        assert torch.equal(fill(torch.empty(50, device="tpu"), generator=g.manual_seed(3)), first)
+
+
+# ---- distributions ---------------------------------------------------------------------------------------------------
+
+COUNT = 100_000
+
+
+def empty(dtype=torch.float32):
+    return torch.empty(COUNT, device="tpu", dtype=dtype)
+
+
+def gamma(shape: float):
+    return torch._standard_gamma(torch.full((COUNT,), float(shape), device="tpu"))
+
+
+CONTINUOUS = {  # what draws COUNT numbers, and the distribution that they are from
+    "rand": (lambda: torch.rand(COUNT, device="tpu"), stats.uniform()),
+    "rand float64": (lambda: torch.rand(COUNT, device="tpu", dtype=torch.float64), stats.uniform()),
+    "uniform_": (lambda: empty().uniform_(-3, 5), stats.uniform(-3, 8)),
+    "randn": (lambda: torch.randn(COUNT, device="tpu"), stats.norm()),
+    "randn float64": (lambda: torch.randn(COUNT, device="tpu", dtype=torch.float64), stats.norm()),
+    "randn complex": (lambda: torch.randn(COUNT, device="tpu", dtype=torch.complex64).real, stats.norm(0, 0.5**0.5)),
+    "normal_": (lambda: empty().normal_(2, 3), stats.norm(2, 3)),
+    "normal of tensors": (lambda: torch.normal(empty().fill_(-1), empty().fill_(0.25)), stats.norm(-1, 0.25)),
+    "log_normal_": (lambda: empty().log_normal_(0.5, 0.75), stats.lognorm(0.75, scale=np.exp(0.5))),
+    "exponential_": (lambda: empty().exponential_(1.5), stats.expon(scale=1 / 1.5)),
+    "cauchy_": (lambda: empty().cauchy_(1, 2), stats.cauchy(1, 2)),
+    "gamma 0.3": (lambda: gamma(0.3), stats.gamma(0.3)),
+    "gamma 4": (lambda: gamma(4), stats.gamma(4)),
+    "dirichlet": (
+        lambda: torch._sample_dirichlet(torch.tensor([1.0, 2.0, 4.0], device="tpu").expand(COUNT, 3))[:, 1],
+        stats.beta(2, 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_continuous_distribution(name):
+    """Kolmogorov and Smirnov's test, and successive numbers that do not hang together."""
+    draw, distribution = CONTINUOUS[name]
+    torch.manual_seed(17)
+    numbers = draw().cpu().double().numpy()
+    assert stats.kstest(numbers, distribution.cdf).pvalue > 1e-4
+    ranks = distribution.cdf(numbers)
+    assert abs(np.corrcoef(ranks[:-1], ranks[1:])[0, 1]) < 4 / COUNT**0.5
+    assert abs(ranks.mean() - 0.5) < 4 * (1 / 12 / COUNT) ** 0.5
+    assert abs(ranks.var() - 1 / 12) < 4 * (1 / 180 / COUNT) ** 0.5
+
+
+DISCRETE = {
+    "randint": (lambda: torch.randint(-3, 7, (COUNT,), device="tpu"), stats.randint(-3, 7)),
+    "random_": (lambda: empty(torch.int32).random_(5, 12), stats.randint(5, 12)),
+    "bernoulli": (lambda: torch.bernoulli(empty().fill_(0.2)), stats.bernoulli(0.2)),
+    "bernoulli_": (lambda: empty().bernoulli_(0.7), stats.bernoulli(0.7)),
+    "bernoulli_ of a tensor": (lambda: empty().bernoulli_(empty().fill_(0.4)), stats.bernoulli(0.4)),
+    "geometric_": (lambda: empty().geometric_(0.3), stats.geom(0.3)),
+    "poisson 2": (lambda: torch.poisson(empty().fill_(2)), stats.poisson(2)),
+    "poisson 40": (lambda: torch.poisson(empty().fill_(40)), stats.poisson(40)),
+    "multinomial": (
+        lambda: torch.multinomial(torch.tensor([1.0, 0.0, 2.0, 5.0], device="tpu"), COUNT, replacement=True),
+        stats.rv_discrete(values=([0, 2, 3], [0.125, 0.25, 0.625])),
+    ),
+    "dropout": (lambda: torch.nn.functional.dropout(empty().fill_(3), 0.25) / 4, stats.bernoulli(0.75)),
+}
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_discrete_distribution(name):
+    """A chi-squared test over the values that are not rare."""
+    draw, distribution = DISCRETE[name]
+    torch.manual_seed(19)
+    values, counts = np.unique(draw().cpu().double().numpy(), return_counts=True)
+    expected = distribution.pmf(values) * COUNT
+    assert (expected > 0).all(), f"values that cannot be: {values[expected == 0]}"
+    common = expected > 20
+    observed = [*counts[common], COUNT - counts[common].sum()]
+    wanted = [*expected[common], COUNT - expected[common].sum()]
+    if wanted[-1] < 1e-6:
+        observed, wanted = observed[:-1], wanted[:-1]
+    wanted = np.array(wanted) * (COUNT / np.sum(wanted))
+    assert stats.chisquare(observed, wanted).pvalue > 1e-4
+
+
+def test_multinomial_without_replacement():
+    """No number twice, none of weight 0, and the first one by its weight."""
+    weights = torch.tensor([1.0, 2.0, 0.0, 3.0, 4.0], device="tpu").expand(20_000, 5)
+    drawn = torch.multinomial(weights, 4).cpu()
+    assert (drawn.sort(1).values == torch.tensor([0, 1, 3, 4])).all()
+    first = torch.bincount(drawn[:, 0], minlength=5).double().numpy()[[0, 1, 3, 4]]
+    assert stats.chisquare(first, np.array([0.1, 0.2, 0.3, 0.4]) * 20_000).pvalue > 1e-4
+
+
+def test_randperm_is_uniform():
+    """All orders of three, equally often."""
+    orders = torch.stack([torch.randperm(3, device="tpu") for _ in range(600)]).cpu()
+    counts = torch.bincount(orders[:, 0] * 9 + orders[:, 1] * 3 + orders[:, 2]).double().numpy()
+    assert (counts > 0).sum() == 6
+    assert stats.chisquare(counts[counts > 0]).pvalue > 1e-4
     assert sorted(torch.randperm(1000, device="tpu").tolist()) == list(range(1000))
-    kept = torch.nn.functional.dropout(torch.ones(n, device="tpu"), 0.25)
-    assert set(kept.unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
-    assert abs((kept > 0).float().mean().item() - 0.75) < 0.005
+
+
+def test_rand_never_gives_one():
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        numbers = torch.rand(300_000, device="tpu", dtype=dtype)
+        assert 0 <= numbers.min().item() and numbers.max().item() < 1
 
 
 def test_dropout_gradient_uses_the_same_mask():

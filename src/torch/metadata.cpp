@@ -64,6 +64,11 @@ struct HostArguments {
   }
 };
 
+// Warnings of kernels that run on stand-ins are not the user's.
+struct Silence final : c10::WarningHandler {
+  void process(const c10::Warning &) override {}
+};
+
 // The results of a call on the CPU with such stand-ins; out= arguments are empty.
 torch::jit::Stack call_on_host(const Operator &op, const torch::jit::Stack &stack, HostArguments arguments) {
   size_t n = op.kinds.size(), base = stack.size() - n;
@@ -115,12 +120,18 @@ bool has_odd_output(const Packed &p) {
   return false;
 }
 
-// Such an out= argument on the CPU, with a few ones. What the CPU refuses without out= as well, it refuses for the values.
+// Such an out= argument on the CPU, with zeros or, where the tensors are large, a few ones. What the CPU refuses without
+// out= as well, it refuses for the values.
 void check_output_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
   if (!op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
-  HostArguments ones{true, false};
+  size_t base = stack.size() - op.kinds.size();
+  HostArguments stand_ins{false, false};
+  constexpr int64_t most = 1 << 16;
+  for (size_t i = 0; i < op.inputs; ++i)
+    if (stack[base + i].isTensor() && stack[base + i].toTensor().defined())
+      stand_ins.small = stand_ins.small || stack[base + i].toTensor().numel() > most;
   try {
-    call_on_host(op, stack, ones);
+    call_on_host(op, stack, stand_ins);
   } catch (const c10::Error &) {
     std::string name = op.op.row->name, overload;
     if (size_t dot = name.find('.'); dot != std::string::npos) {
@@ -130,8 +141,8 @@ void check_output_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
     auto plain = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload});
     if (!plain.has_value() || plain->schema().arguments().size() != op.inputs) return;
     torch::jit::Stack host;
-    size_t base = stack.size() - op.kinds.size();
-    for (size_t i = 0; i < op.inputs; ++i) host.push_back(map_tensors(stack[base + i], c10::Device(c10::kCPU), ones));
+    for (size_t i = 0; i < op.inputs; ++i)
+      host.push_back(map_tensors(stack[base + i], c10::Device(c10::kCPU), stand_ins));
     try {
       at::AutoDispatchBelowADInplaceOrView below;
       plain->callBoxed(host);
@@ -142,6 +153,12 @@ void check_output_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
   }
 }
 
+// Has it a Meta kernel of its own, not the one that raises for all that have none?
+bool has_meta(const c10::OperatorHandle &handle) {
+  return handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
+         handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
 // Is a 0-d CPU tensor among the operands? Meta kernels in Python take them for operands of a wrong device.
 bool has_host_number(const Packed &p) {
   for (const aten_tensor &t : p.tensors)
@@ -150,10 +167,14 @@ bool has_host_number(const Packed &p) {
 }
 
 // PyTorch's own Meta kernel on stand-ins without storage: it finds the results' metadata and raises PyTorch's errors. Where
-// only Meta refuses an out= argument or a 0-d CPU operand, the CPU's results say.
+// only Meta refuses an out= argument or a 0-d CPU operand, and where there is no Meta, the CPU's results say.
 void ask_meta(const Packed &p, const torch::jit::Stack &stack, Shapes &shapes) {
   const Operator &op = p.op;
   size_t n = op.kinds.size(), base = stack.size() - n;
+  if (op.return_alias.empty() && !has_meta(op.handle)) {
+    for (uint32_t arg : op.mutated) push_shapes(shapes, stack[base + arg]); // it writes its arguments and nothing else
+    return;
+  }
   torch::jit::Stack meta;
   meta.reserve(n);
   for (size_t i = 0; i < n; ++i) {
@@ -166,7 +187,7 @@ void ask_meta(const Packed &p, const torch::jit::Stack &stack, Shapes &shapes) {
     op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
   } catch (...) {
     std::optional<torch::jit::Stack> results = raise_as_cpu(op, stack);
-    if (!(op.is_out || has_host_number(p)) || !results.has_value()) throw;
+    if (!(op.is_out || has_host_number(p) || !has_meta(op.handle)) || !results.has_value()) throw;
     meta = *results;
   }
   if (op.op.row->flags & ATEN_CHECKED) check_as_cpu(op, stack);
@@ -240,6 +261,8 @@ base_hash128 find_shapes(const Packed &p, const aten_call &call, Box box, Shapes
   shapes.clear();
   check(aten_call_check(&call));
   if (!ask_row(call, p, shapes)) {
+    Silence silence;
+    c10::WarningUtils::WarningHandlerGuard guard(&silence);
     torch::jit::Stack stack = box();
     if (p.op.op.row->flags & ATEN_COMPLETE) raise_as_cpu(p.op, stack);
     ask_meta(p, stack, shapes);
