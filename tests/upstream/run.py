@@ -193,7 +193,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--timeout", type=int, default=120, help="seconds for one test; default: 120")
     parser.add_argument("--logs", type=Path, help="keep pytest's output, with tracebacks, in this folder")
     parser.add_argument("--at-least", type=float, default=99.5, help="per cent; default: 99.5")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     options.path = options.path.resolve()
     options.files = [name if name.endswith(".py") else f"{name}.py" for name in options.files]
     if options.logs:
