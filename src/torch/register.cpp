@@ -22,32 +22,29 @@ struct Functor final : c10::OperatorKernel {
   const Operator *op_;
 };
 
-// An index argument that is a mask becomes the positions of its true elements; CPU indices move to the device.
+// An index argument that is a mask becomes the positions of its true elements; CPU indices move to the device. TorchScript
+// hands out a list of another type than eager mode does: what comes back is always one of optional tensors.
 c10::IValue expand_indices(const at::Tensor &self, const c10::IValue &indices) {
-  c10::List<std::optional<at::Tensor>> given = indices.toOptionalTensorList(), expanded;
+  c10::List<std::optional<at::Tensor>> given;
   bool masks = false, moves = false;
-  for (size_t i = 0; i < given.size(); ++i) {
-    std::optional<at::Tensor> t = given[i];
-    if (!t.has_value() || !t->defined()) continue;
-    masks = masks || t->scalar_type() == at::kBool || t->scalar_type() == at::kByte;
-    moves = moves || t->device() != self.device();
-  }
-  if (!masks && !moves) return indices;
-  if (moves) {
-    for (size_t i = 0; i < given.size(); ++i) {
-      std::optional<at::Tensor> t = given[i];
-      if (t.has_value() && t->defined() && t->device() != self.device()) {
-        TORCH_CHECK(t->device().is_cpu(),
-                    "indices should be either on cpu or on the same device as the indexed tensor (", self.device(),
-                    ")");
-        expanded.push_back(t->to(self.device()));
-      } else {
-        expanded.push_back(t);
-      }
+  for (const c10::IValue &index : indices.toListRef()) {
+    if (index.isNone() || !index.toTensor().defined()) {
+      given.push_back(std::nullopt);
+      continue;
     }
-    given = expanded.copy();
-    expanded.clear();
+    at::Tensor t = index.toTensor();
+    masks = masks || t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
+    if (t.device() != self.device()) {
+      TORCH_CHECK(t.device().is_cpu(), "indices should be either on cpu or on the same device as the indexed tensor (",
+                  self.device(), ")");
+      t = t.to(self.device());
+      moves = true;
+    }
+    given.push_back(t);
   }
+  if (!masks && !moves && indices.isOptionalTensorList()) return indices;
+  if (!masks) return given;
+  c10::List<std::optional<at::Tensor>> expanded;
   for (at::Tensor &t : at::native::expandTensors(self, given))
     expanded.push_back(t.defined() ? std::optional<at::Tensor>(t) : std::nullopt);
   return expanded;
