@@ -99,7 +99,8 @@ typedef struct aten_lowering {
 } aten_lowering;
 
 typedef void (*aten_lower_fn)(aten_lowering *c);
-/* Fills outs (dtype, rank, sizes, strides; arrays have room for TTPU_MAX_RANK) and returns true; or returns false for
+/* Fills outs (dtype, rank, sizes, strides; arrays have room for TTPU_MAX_RANK; a list of results has as many as the
+ * call's first list argument) and returns true; or returns false for
  * what it does not cover and for bad calls: then PyTorch's Meta kernel is asked and raises PyTorch's error. */
 typedef struct aten_shape {
   uint8_t dtype, rank;
@@ -109,9 +110,10 @@ typedef bool (*aten_shape_fn)(const aten_call *call, aten_shape *outs);
 
 enum {
   ATEN_RNG = 1,       /* draws random numbers: takes the generator's seed and offset */
-  ATEN_DYNAMIC = 2,   /* the results' first dimension is known only when it has run (nonzero, masked_select,
-                       * unique): outs are the upper bound; one more result after all others holds the
-                       * count (i64, rank 0). `dynamic` says which results it cuts. Needs a shape function. */
+  ATEN_DYNAMIC = 2,   /* the size of the results' first dimension, or of the call's `dim` in a result of more than one
+                       * (unique_dim), is known only when it has run (nonzero, masked_select, unique): outs are the
+                       * upper bound; one more result after all others holds the count (i64, rank 0). `dynamic`
+                       * says which results it cuts. Needs a shape function. */
   ATEN_PRODUCT = 4,   /* multiplies matrices: its lowering reads `precision`, which only such a call carries */
   ATEN_CHECKED = 8,   /* its Meta kernel lets pass what the CPU's refuses: after Meta, the CPU is asked as well */
   ATEN_COMPLETE = 16, /* its shape function takes all that the CPU takes: the CPU raises the error of what it refuses */

@@ -107,6 +107,9 @@ ir_value aten_polynomial(aten_lowering *c, ir_value x, uint32_t count, const dou
 /* The index along `dim` of every element, in the sizes of x. */
 ir_value aten_iota_like(aten_lowering *c, ir_value x, ttpu_dtype dtype, uint32_t dim);
 
+/* n numbers from start to end (rank 0), each taken from the nearer end, so that both are met exactly. */
+ir_value aten_spaced(aten_lowering *c, ir_value start, ir_value end, int64_t n);
+
 /* ---- random (lower_random.c) --------------------------------------------------------------------- */
 
 /* Draws of one call, in order: each takes the Philox counters after those of the draw before it. */

@@ -67,16 +67,11 @@ static ir_value end_point(aten_lowering *c, uint32_t arg, ttpu_dtype t) {
   return aten_number_in(c, arg, t);
 }
 
-/* `steps` numbers from start to end: from the nearer end, so that both are met exactly. Integers are computed in f64
- * and truncated. */
-static ir_value spaced(aten_lowering *c, ttpu_dtype t) {
+ir_value aten_spaced(aten_lowering *c, ir_value start, ir_value end, int64_t n) {
   ir_builder *b = c->b;
-  const aten_tensor *out = &c->outs[0];
-  int64_t n = base_numel(out->rank, out->sizes);
-  ir_value start = end_point(c, 0, t), end = end_point(c, 1, t);
-  if (n <= 1) return start;
-  ttpu_dtype real = aten_real_dtype(t);
-  ir_value i = ir_iota(b, real, out->rank, out->sizes, 0);
+  if (n <= 1) return ir_broadcast_to(b, start, 1, &n);
+  ttpu_dtype t = (ttpu_dtype)aten_type(c, start).dtype, real = aten_real_dtype(t);
+  ir_value i = ir_iota(b, real, 1, &n, 0);
   ir_value near = ir_compare(b, IR_LT, i, aten_like(c, i, (double)(n / 2)));
   ir_value left = ir_subtract(b, aten_like(c, i, (double)(n - 1)), i);
   i = ir_convert(b, i, t);
@@ -86,6 +81,12 @@ static ir_value spaced(aten_lowering *c, ttpu_dtype t) {
   ir_value from_start = ir_add(b, aten_spread(c, start, i), ir_multiply(b, step, i));
   ir_value from_end = ir_subtract(b, aten_spread(c, end, i), ir_multiply(b, step, left));
   return ir_select(b, near, from_start, from_end);
+}
+
+/* The result's elements from argument 0 to argument 1; integers are computed in f64 and truncated. */
+static ir_value spaced(aten_lowering *c, ttpu_dtype t) {
+  const aten_tensor *out = &c->outs[0];
+  return aten_spaced(c, end_point(c, 0, t), end_point(c, 1, t), base_numel(out->rank, out->sizes));
 }
 
 static ttpu_dtype spaced_dtype(aten_lowering *c) {

@@ -391,8 +391,7 @@ void lower_masked_fill_tensor(aten_lowering *c) { /* self, mask, value (0-d) */
   aten_out(c, 0, nn_select(c, nn_in_as(c, 1, TTPU_BOOL), nn_broadcast_like(c, value, x), x));
 }
 
-/* How many of the mask's elements up to each one are set: i64, flat. */
-static ir_value ranks_of(aten_lowering *c, ir_value mask) {
+ir_value nn_ranks(aten_lowering *c, ir_value mask) {
   return nn_cumsum(c, ir_convert(c->b, nn_flatten(c, mask), TTPU_I64), 0);
 }
 
@@ -401,7 +400,7 @@ void lower_masked_scatter(aten_lowering *c) { /* self, mask, source: the k-th se
   const aten_tensor *out = &c->outs[0];
   x = ir_broadcast_to(c->b, x, out->rank, out->sizes);
   mask = nn_flatten(c, ir_broadcast_to(c->b, mask, out->rank, out->sizes));
-  ir_value source = nn_flatten(c, nn_in_as(c, 2, (ttpu_dtype)out->dtype)), at = nn_add_f64(c, ranks_of(c, mask), -1);
+  ir_value source = nn_flatten(c, nn_in_as(c, 2, (ttpu_dtype)out->dtype)), at = nn_add_f64(c, nn_ranks(c, mask), -1);
   at = ir_select(c->b, mask, at, nn_const(c, at, 0));
   int64_t available = nn_type(c, source).dims[0];
   ir_check_not(c->b, ir_and_bits(c->b, mask, nn_compare_f64(c, IR_GE, at, (double)available)),
@@ -411,13 +410,12 @@ void lower_masked_scatter(aten_lowering *c) { /* self, mask, source: the k-th se
   aten_out(c, 0, ir_reshape(c->b, r, out->rank, out->sizes));
 }
 
-/* values' rows where the flat mask is set, moved to the front in order; behind them `rest`. room: the result's rows. */
-static ir_value compact(aten_lowering *c, ir_value mask, ir_value values, int64_t room, ir_value rest) {
+ir_value nn_compact(aten_lowering *c, ir_value mask, ir_value values, int64_t room, ir_value rest) {
   ir_type t = nn_type(c, values);
   int64_t dims[TTPU_MAX_RANK], start[TTPU_MAX_RANK] = {0};
   for (uint32_t i = 0; i < t.rank; ++i) dims[i] = t.dims[i];
   dims[0] = room + 1; /* one row more takes what is not wanted */
-  ir_value at = nn_add_f64(c, ranks_of(c, mask), -1), spare = nn_const(c, at, (double)room);
+  ir_value at = nn_add_f64(c, nn_ranks(c, mask), -1), spare = nn_const(c, at, (double)room);
   at = ir_select(c->b, mask, ir_minimum(c->b, at, spare), spare);
   ir_value r = ir_broadcast_to(c->b, rest, t.rank, dims);
   r = nn_index_update(c, r, at, values, 0, IR_NO_OP);
@@ -425,7 +423,7 @@ static ir_value compact(aten_lowering *c, ir_value mask, ir_value values, int64_
   return ir_slice(c->b, r, start, dims, NULL);
 }
 
-static ir_value count_of(aten_lowering *c, ir_value mask) {
+ir_value nn_count(aten_lowering *c, ir_value mask) {
   return nn_reduce_dim(c, IR_ADD, ir_convert(c->b, nn_flatten(c, mask), TTPU_I64), 0, false);
 }
 
@@ -447,14 +445,14 @@ void lower_nonzero(aten_lowering *c) { /* self; results: [numel, rank], and the 
   ir_value mask = is_nonzero(c, aten_in(c, 0));
   int64_t n = base_numel(x->rank, x->sizes);
   aten_out(c, 0,
-           compact(c, nn_flatten(c, mask), coordinates(c, x->rank, x->sizes), n, ir_scalar_i64(c->b, TTPU_I64, 0)));
-  aten_out(c, 1, count_of(c, mask));
+           nn_compact(c, nn_flatten(c, mask), coordinates(c, x->rank, x->sizes), n, ir_scalar_i64(c->b, TTPU_I64, 0)));
+  aten_out(c, 1, nn_count(c, mask));
 }
 
 void lower_nonzero_static(aten_lowering *c) { /* self, size, fill_value */
   const aten_tensor *x = aten_meta(c, 0);
   ir_value mask = is_nonzero(c, aten_in(c, 0)), fill = ir_scalar_i64(c->b, TTPU_I64, aten_int_or(c, 2, -1));
-  aten_out(c, 0, compact(c, nn_flatten(c, mask), coordinates(c, x->rank, x->sizes), aten_int(c, 1), fill));
+  aten_out(c, 0, nn_compact(c, nn_flatten(c, mask), coordinates(c, x->rank, x->sizes), aten_int(c, 1), fill));
 }
 
 void lower_masked_select(aten_lowering *c) { /* self, mask; results: [numel of both broadcast], and the count */
@@ -465,8 +463,8 @@ void lower_masked_select(aten_lowering *c) { /* self, mask; results: [numel of b
   mask = nn_binary(c, IR_OR, mask, zeros); /* broadcast to the common sizes */
   b = nn_type(c, mask);
   x = ir_broadcast_to(c->b, x, b.rank, b.dims);
-  aten_out(c, 0, compact(c, nn_flatten(c, mask), nn_flatten(c, x), ir_numel(b), ir_scalar_i64(c->b, t, 0)));
-  aten_out(c, 1, count_of(c, mask));
+  aten_out(c, 0, nn_compact(c, nn_flatten(c, mask), nn_flatten(c, x), ir_numel(b), ir_scalar_i64(c->b, t, 0)));
+  aten_out(c, 1, nn_count(c, mask));
 }
 
 /* ---- embeddings ---------------------------------------------------------------------------------------------- */
@@ -520,9 +518,9 @@ void lower_embedding_renorm(aten_lowering *c) { /* self (written), indices, max_
 
 /* ---- searching ---------------------------------------------------------------------------------------------- */
 
-/* For each value, how many boundaries come before it. sorted [B, N], values [B, M]; the binary search of torch's
- * kernels, unrolled: a boundary b is before v when !(b >= v), or, from the right, !(b > v); so NaN comes last. */
-static ir_value search(aten_lowering *c, ir_value sorted, ir_value values, bool right) {
+/* The binary search of torch's kernels, unrolled: a boundary b is before v when !(b >= v), or, from the right, !(b > v);
+ * so NaN comes last. */
+ir_value nn_search(aten_lowering *c, ir_value sorted, ir_value values, bool right) {
   int64_t n = nn_type(c, sorted).dims[1];
   ir_type v = nn_type(c, values);
   ir_value low = ir_fill_i64(c->b, TTPU_I64, v.rank, v.dims, 0), high = ir_fill_i64(c->b, TTPU_I64, v.rank, v.dims, n);
@@ -538,7 +536,7 @@ static ir_value search(aten_lowering *c, ir_value sorted, ir_value values, bool 
 }
 
 static void search_out(aten_lowering *c, ir_value sorted, ir_value values, bool right) {
-  ir_value r = search(c, sorted, values, right);
+  ir_value r = nn_search(c, sorted, values, right);
   r = ir_convert(c->b, r, (ttpu_dtype)c->outs[0].dtype);
   aten_out(c, 0, ir_reshape(c->b, r, c->outs[0].rank, c->outs[0].sizes));
 }
@@ -596,52 +594,4 @@ void lower_repeat_interleave(aten_lowering *c) { /* repeats, output_size (must b
   ir_check_not(c->b, nn_compare_f64(c, IR_NE, total, (double)size), "allocated size does not match required size");
   ir_value at = nn_reshape2(c, ir_iota(c->b, TTPU_I64, 1, &size, 0), 1, size);
   search_out(c, ends, at, true);
-}
-
-/* ---- unique --------------------------------------------------------------------------------------------------- */
-
-/* From values in which equal ones stand together: results 0 values, 1 inverse, 2 counts (_unique has none), and last how
- * many there are. `origin` says where each came from (0: where it is). */
-static void unique_runs(aten_lowering *c, ir_value v, ir_value origin, bool inverse, bool counts) {
-  ir_type t = nn_type(c, v);
-  int64_t n = t.dims[0];
-  uint32_t last = c->out_count - 1;
-  ir_value zero = ir_scalar_i64(c->b, TTPU_I64, 0);
-  if (n == 0) {
-    aten_out(c, 0, v);
-    aten_out(c, 1, nn_zeros_out(c, 1, TTPU_I64));
-    if (last == 3) aten_out(c, 2, nn_zeros_out(c, 2, TTPU_I64));
-    aten_out(c, last, zero);
-    return;
-  }
-  ir_value differs = ir_compare(c->b, IR_NE, ir_slice_dim(c->b, v, 0, 1, n, 1), ir_slice_dim(c->b, v, 0, 0, n - 1, 1));
-  ir_value first = ir_fill_i64(c->b, TTPU_BOOL, 1, (int64_t[]){1}, 1);
-  ir_value starts = n == 1 ? first : ir_concatenate(c->b, 2, (ir_value[]){first, differs}, 0);
-  ir_value run = nn_add_f64(c, ranks_of(c, starts), -1);
-  aten_out(c, 0, compact(c, starts, v, n, ir_scalar_i64(c->b, (ttpu_dtype)t.dtype, 0)));
-  ir_value back = run;
-  if (inverse && origin) back = nn_index_update(c, nn_const(c, run, 0), origin, run, 0, IR_NO_OP);
-  aten_out(c, 1, inverse ? ir_reshape(c->b, back, c->outs[1].rank, c->outs[1].sizes) : nn_zeros_out(c, 1, TTPU_I64));
-  ir_value ones = nn_const(c, run, 1), sums = nn_index_update(c, nn_const(c, run, 0), run, ones, 0, IR_ADD);
-  if (last == 3) aten_out(c, 2, counts ? sums : nn_zeros_out(c, 2, TTPU_I64));
-  aten_out(c, last, count_of(c, starts));
-}
-
-static void sorted_unique(aten_lowering *c, bool inverse, bool counts) {
-  ir_value x = nn_flatten(c, aten_in(c, 0));
-  ir_type t = nn_type(c, x);
-  ir_value keys = t.dtype == TTPU_BOOL ? ir_convert(c->b, x, TTPU_U8) : x;
-  ir_value pair[2] = {keys, ir_iota(c->b, TTPU_I64, 1, t.dims, 0)};
-  ir_value sorted = ir_sort(c->b, 2, pair, 0, false);
-  unique_runs(c, sorted, sorted ? sorted + 1 : 0, inverse, counts);
-}
-
-/* self, sorted, return_inverse[, return_counts] */
-void lower_unique(aten_lowering *c) { sorted_unique(c, aten_int(c, 2), false); }
-void lower_unique2(aten_lowering *c) { sorted_unique(c, aten_int(c, 2), aten_int(c, 3)); }
-
-void lower_unique_consecutive(aten_lowering *c) { /* self, return_inverse, return_counts, dim? (none) */
-  ir_value x = nn_flatten(c, aten_in(c, 0));
-  if (nn_type(c, x).dtype == TTPU_BOOL) x = ir_convert(c->b, x, TTPU_U8);
-  unique_runs(c, x, 0, aten_int(c, 1), aten_int(c, 2));
 }

@@ -52,6 +52,18 @@ void lower_count_nonzero(aten_lowering *c) {
   aten_out_reshaped(c, 0, aten_reduce(c, IR_ADD, ones, count, dims, false));
 }
 
+/* Exclusive or of the elements' 64 bits: those of an integer, or of a float as f64. */
+void lower_hash_tensor(aten_lowering *c) { /* self, dim, keepdim, mode (0 is the only one) */
+  ir_builder *b = c->b;
+  int64_t dims[TTPU_MAX_RANK];
+  uint32_t count = reduced_dims(c, 1, dims);
+  ir_value x = aten_in(c, 0);
+  ttpu_dtype t = (ttpu_dtype)aten_type(c, x).dtype;
+  if (base_dtype_is_float(t)) x = ir_bitcast_convert(b, ir_convert(b, x, TTPU_F64), TTPU_U64);
+  else x = ir_convert(b, base_dtype_is_signed(t) ? ir_convert(b, x, TTPU_I64) : x, TTPU_U64);
+  aten_out_reshaped(c, 0, aten_reduce(c, IR_XOR, x, count, dims, false));
+}
+
 static void reduce_truth(aten_lowering *c, uint32_t dims_arg, ir_kind kind) {
   int64_t dims[TTPU_MAX_RANK];
   uint32_t count = reduced_dims(c, dims_arg, dims);
@@ -496,40 +508,4 @@ void lower_isin(aten_lowering *c) { /* elements, test elements (either may be a 
     found = found_in_sorted(c, ir_sort(b, 1, &tests, 0, false), x);
   }
   aten_out(c, 0, aten_int(c, 3) ? ir_not_bits(b, found) : found);
-}
-
-/* ---- histograms ---------------------------------------------------------------------------------- */
-
-/* bins equal parts of [min, max], the last one closed; min == max means the data's own. What lies outside counts
- * nowhere: its index is bins, which the scatter drops. */
-void lower_histc(aten_lowering *c) {
-  ir_builder *b = c->b;
-  int64_t bins = aten_int(c, 1), whole = 0;
-  double low_number = aten_static(c, 2), high_number = aten_static(c, 3);
-  ir_value x = flat(c, aten_in_math(c, 0));
-  ir_type t = aten_type(c, x);
-  ttpu_dtype dtype = (ttpu_dtype)t.dtype;
-  if (!base_dtype_is_float(dtype)) return (void)aten_fail(c, "a histogram of integers is not supported, as on CPU");
-  ir_value low = ir_scalar_f64(b, dtype, low_number), high = ir_scalar_f64(b, dtype, high_number);
-  if (low_number == high_number && ir_numel(t) > 0) {
-    low = ir_reduce(b, IR_MINIMUM, x, 1, &whole);
-    high = ir_reduce(b, IR_MAXIMUM, x, 1, &whole);
-  }
-  ir_value same = ir_compare(b, IR_EQ, low, high), one = aten_like(c, low, 1);
-  ir_value wide_low = ir_select(b, same, ir_subtract(b, low, one), low);
-  ir_value wide_high = ir_select(b, same, ir_add(b, high, one), high);
-  low = aten_spread(c, wide_low, x);
-  high = aten_spread(c, wide_high, x);
-  ir_value part = ir_divide(b, ir_subtract(b, x, low), ir_subtract(b, high, low));
-  ir_value index = ir_floor(b, ir_multiply(b, part, aten_like(c, part, (double)bins)));
-  index = ir_minimum(b, index, aten_like(c, index, (double)(bins - 1)));
-  ir_value inside = ir_and_bits(b, ir_compare(b, IR_GE, x, low), ir_compare(b, IR_LE, x, high));
-  index = ir_select(b, inside, index, aten_like(c, index, (double)bins));
-  index = ir_convert(b, index, TTPU_I64);
-  const int64_t column[2] = {ir_numel(t), 1};
-  const int64_t zero = 0;
-  const ir_scatter_attrs attrs = {
-      .inserted_window_dims = {&zero, 1}, .scatter_dims_to_operand_dims = {&zero, 1}, .index_vector_dim = 1};
-  ir_value empty = ir_fill_f64(b, dtype, 1, &bins, 0);
-  aten_out(c, 0, ir_scatter(b, empty, ir_reshape(b, index, 2, column), aten_like(c, x, 1), &attrs, IR_ADD));
 }

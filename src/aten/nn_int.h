@@ -11,9 +11,11 @@
  *   nn.c               this header
  *   aten_nn.def        the rows
  *   lower_*.c          the families, one file each: matmul, conv, pool, norm, softmax, activation, loss, index,
- *                      embedding_bag, segment, shape, sort, attention, transformer, upsample, grid_sampler, distance,
+ *                      unique, histogram, embedding_bag, segment, shape, sort, attention, transformer, upsample,
+ *                      grid_sampler, distance,
  *                      linear_algebra
  *   shape_nn.c         shape functions of these rows
+ *   shape_no_meta.c    those of rows for which PyTorch has no Meta kernel
  */
 #ifndef TTPU_ATEN_NN_INT_H
 #define TTPU_ATEN_NN_INT_H
@@ -21,6 +23,16 @@
 #include "aten/aten_int.h"
 
 enum { NN_REDUCTION_NONE = 0, NN_REDUCTION_MEAN = 1, NN_REDUCTION_SUM = 2 };
+
+/* ---- metadata ------------------------------------------------------------------------------------ */
+
+/* A row-major result of these sizes. */
+static inline void shape_of(aten_shape *out, uint8_t dtype, uint32_t rank, const int64_t *sizes) {
+  out->dtype = dtype;
+  out->rank = (uint8_t)rank;
+  for (uint32_t i = 0; i < rank; ++i) out->sizes[i] = sizes[i];
+  aten_shape_contiguous(out);
+}
 
 /* ---- operands ------------------------------------------------------------------------------------ */
 
@@ -113,6 +125,13 @@ ir_value nn_index_update(aten_lowering *c, ir_value x, ir_value index, ir_value 
 /* x with single elements combined: index and updates have one shape, no larger than x outside dim (torch.scatter). */
 ir_value nn_scatter_along(aten_lowering *c, ir_value x, ir_value index, ir_value updates, uint32_t dim,
                           ir_kind combine);
+/* How many of the mask's elements up to each one are set: i64, flat. How many are set in all: i64, rank 0. */
+ir_value nn_ranks(aten_lowering *c, ir_value mask);
+ir_value nn_count(aten_lowering *c, ir_value mask);
+/* values' rows where the flat mask is set, moved to the front in order; behind them `rest`. room: the result's rows. */
+ir_value nn_compact(aten_lowering *c, ir_value mask, ir_value values, int64_t room, ir_value rest);
+/* For each value, how many boundaries come before it (from the right: at or before it). sorted [B, N], values [B, M]. */
+ir_value nn_search(aten_lowering *c, ir_value sorted, ir_value values, bool right);
 /* The combination that PyTorch's + and * mean for a dtype: bool uses maximum and minimum. */
 ir_kind nn_combine_add(ttpu_dtype dtype);
 ir_kind nn_combine_multiply(ttpu_dtype dtype);

@@ -8,13 +8,6 @@
 
 /* ---- small things -------------------------------------------------------------------------------- */
 
-static void shape_of(aten_shape *out, uint8_t dtype, uint32_t rank, const int64_t *sizes) {
-  out->dtype = dtype;
-  out->rank = (uint8_t)rank;
-  for (uint32_t i = 0; i < rank; ++i) out->sizes[i] = sizes[i];
-  aten_shape_contiguous(out);
-}
-
 static void no_result(aten_shape *out) { *out = (aten_shape){.dtype = TTPU_NO_DTYPE}; }
 
 static int64_t numel(const aten_tensor *t) { return base_numel(t->rank, t->sizes); }
@@ -743,34 +736,6 @@ bool shape_repeat_interleave(const aten_call *call, aten_shape *outs) {
   if (!x || x->rank != 1 || !is_index_dtype(x->dtype) || size < 0) return false;
   shape_of(outs, x->dtype, 1, &size);
   return true;
-}
-
-static bool unique_shapes(const aten_call *call, bool inverse, bool counts, aten_shape *outs) {
-  const aten_tensor *x = aten_call_tensor(call, 0);
-  if (!x || base_dtype_is_complex((ttpu_dtype)x->dtype)) return false;
-  int64_t n = numel(x), none = 0;
-  shape_of(&outs[0], x->dtype, 1, &n);
-  if (inverse) shape_of(&outs[1], TTPU_I64, x->rank, x->sizes);
-  else shape_of(&outs[1], TTPU_I64, 1, &none);
-  shape_of(&outs[2], TTPU_I64, 1, counts ? &n : &none);
-  shape_of(&outs[3], TTPU_I64, 0, NULL);
-  return true;
-}
-
-bool shape_unique2(const aten_call *call, aten_shape *outs) {
-  return unique_shapes(call, aten_call_int(call, 2, 0) != 0, aten_call_int(call, 3, 0) != 0, outs);
-}
-
-bool shape_unique(const aten_call *call, aten_shape *outs) {
-  aten_shape all[4]; /* of the form with counts */
-  if (!unique_shapes(call, aten_call_int(call, 2, 0) != 0, false, all)) return false;
-  outs[0] = all[0], outs[1] = all[1], outs[2] = all[3];
-  return true;
-}
-
-bool shape_unique_consecutive(const aten_call *call, aten_shape *outs) {
-  if (aten_call_has(call, 3)) return false; /* a dim: unique rows */
-  return unique_shapes(call, aten_call_int(call, 1, 0) != 0, aten_call_int(call, 2, 0) != 0, outs);
 }
 
 /* ---- moving elements ----------------------------------------------------------------------------- */

@@ -74,6 +74,7 @@ Operator::Operator(const aten_row *row, const c10::OperatorHandle &handle_) : ha
     kinds.push_back(kind_of(args[i]));
     bool by_row = i < 32 && (row->mutates >> i & 1);
     if ((is_written(args[i]) && !returned[i]) || by_row) mutated.push_back(static_cast<uint32_t>(i));
+    if (row->flags & ATEN_DYNAMIC && args[i].name() == "dim") cut_dim_argument = static_cast<int>(i);
     if (args[i].is_out()) is_out = true;
     else inputs = static_cast<uint32_t>(i + 1);
     if (kinds.back() == ArgKind::Text) has_text = true;
@@ -375,16 +376,20 @@ void make_results(Results &r, const Packed &p) {
   if (op.op.row->flags & ATEN_DYNAMIC) push_result(r, make_tensor(p.device, TTPU_I64, {}, {}));
 }
 
-// Cuts the results of a dynamic row to the count that the device found: the one host read of such operators.
+// Cuts the results of a dynamic row to the count that the device found: the one host read of such operators. They are cut
+// along their first dimension, or, slices of a tensor, along the call's `dim`.
 void cut_dynamic(const Packed &p, Results &r) {
   const Operator &op = p.op;
-  int64_t count = 0;
+  int64_t count = 0, dim = 0;
+  if (op.cut_dim_argument >= 0 && p.args[op.cut_dim_argument].kind == ATEN_INT)
+    dim = p.ints[p.args[op.cut_dim_argument].first];
   check(rt_storage_read(r.tensors.back().storage, &count, sizeof count));
   for (size_t i = 0; i < op.return_alias.size(); ++i) {
     if (!is_dynamic(op, i)) continue;
     at::Tensor &most = r.owned[i];
-    bool unasked = most.size(0) == 0; // counts that nobody asked for
-    at::Tensor cut = unasked || count == most.size(0) ? most : most.narrow(0, 0, count);
+    int64_t along = most.dim() > 1 ? dim : 0, size = most.size(along);
+    bool unasked = size == 0; // counts that nobody asked for
+    at::Tensor cut = unasked || count == size ? most : most.narrow(along, 0, count);
     if (op.return_alias[i] < 0) {
       if (!cut.is_same(most)) most = cut.clone();
       continue;

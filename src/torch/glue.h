@@ -95,6 +95,7 @@ struct Operator {
   bool is_out = false;             // has out= arguments: results may resize them
   uint32_t inputs = 0;             // arguments before those
   bool has_text = false;
+  int cut_dim_argument = -1; // of a dynamic row: the argument that names the dimension to cut, or -1: the first
 };
 
 // Runs one call: arguments on the stack are replaced by results.

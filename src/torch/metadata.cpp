@@ -196,6 +196,13 @@ void ask_meta(const Packed &p, const torch::jit::Stack &stack, Shapes &shapes) {
   for (uint32_t arg : op.mutated) push_shapes(shapes, arguments[arg]);
 }
 
+// How many results a list of them has: one for each element of the call's first list.
+size_t list_length(const aten_call &call) {
+  for (uint32_t i = 0; i < call.arg_count; ++i)
+    if (call.args[i].kind == ATEN_TENSORS || call.args[i].kind == ATEN_INTS) return call.args[i].count;
+  return 0;
+}
+
 // The row's own shape function speaks of the functional form; results that are arguments must fit it, out= arguments in
 // their dtype. Arguments that are mutated but not returned keep their sizes.
 bool ask_row(const aten_call &call, const Packed &p, Shapes &shapes) {
@@ -203,7 +210,7 @@ bool ask_row(const aten_call &call, const Packed &p, Shapes &shapes) {
   if (op.op.row->shape == nullptr) return false;
   size_t n = op.return_alias.size() + (op.op.row->flags & ATEN_DYNAMIC ? 1 : 0);
   for (bool is_list : op.return_is_list)
-    if (is_list) return false;
+    if (is_list) n += list_length(call) - 1;
   if (!op.op.row->shape(&call, shapes.expect(static_cast<uint32_t>(n)))) {
     shapes.clear();
     return false;

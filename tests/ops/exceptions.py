@@ -36,8 +36,5 @@ EXCEPTIONS = [
     Difference("nn.functional.interpolate.bilinear", "uint8", UINT8_IMAGES),
     Difference("nn.functional.upsample_bilinear", "uint8", UINT8_IMAGES),
     Difference("logcumsumexp", "complex64", "The imaginary part differs by a multiple of 2 pi."),
-    Difference("hash_tensor", "*", "No kernel: hash_tensor."),
-    Difference("histogram", "*", "No kernel: histogram."),
-    Difference("histogramdd", "*", "No kernel: _histogramdd_bin_edges."),
     Difference("nn.functional.ctc_loss", "*", "No kernel: _ctc_loss."),
 ]

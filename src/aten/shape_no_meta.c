@@ -1,0 +1,148 @@
+/* Shape functions of rows for which PyTorch has no Meta kernel: the CPU's results are the model. What they refuse has
+ * only the CPU to say why (it is called with zeros of the same sizes), so they cover every good call. */
+#include "aten/nn_int.h"
+
+#include <math.h>
+
+/* ---- unique -------------------------------------------------------------------------------------------- */
+
+static bool unique_shapes(const aten_call *call, bool inverse, bool counts, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0);
+  if (!x || base_dtype_is_complex((ttpu_dtype)x->dtype)) return false;
+  int64_t n = base_numel(x->rank, x->sizes), none = 0;
+  shape_of(&outs[0], x->dtype, 1, &n);
+  if (inverse) shape_of(&outs[1], TTPU_I64, x->rank, x->sizes);
+  else shape_of(&outs[1], TTPU_I64, 1, &none);
+  shape_of(&outs[2], TTPU_I64, 1, counts ? &n : &none);
+  shape_of(&outs[3], TTPU_I64, 0, NULL);
+  return true;
+}
+
+bool shape_unique2(const aten_call *call, aten_shape *outs) {
+  return unique_shapes(call, aten_call_int(call, 2, 0) != 0, aten_call_int(call, 3, 0) != 0, outs);
+}
+
+bool shape_unique(const aten_call *call, aten_shape *outs) {
+  aten_shape all[4]; /* of the form with counts */
+  if (!unique_shapes(call, aten_call_int(call, 2, 0) != 0, false, all)) return false;
+  outs[0] = all[0], outs[1] = all[1], outs[2] = all[3];
+  return true;
+}
+
+/* Slices along dim: the result keeps the strides of a stack of them. */
+static bool unique_slice_shapes(const aten_call *call, int64_t dim, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0);
+  if (!x || x->rank == 0 || base_dtype_is_complex((ttpu_dtype)x->dtype) || dim < -x->rank || dim >= x->rank)
+    return false;
+  if (dim < 0) dim += x->rank;
+  int64_t n = x->sizes[dim], slice = 1;
+  aten_shape *out = &outs[0];
+  *out = (aten_shape){.dtype = x->dtype, .rank = x->rank};
+  for (uint32_t i = x->rank; i-- > 0;) {
+    out->sizes[i] = x->sizes[i];
+    if (i == (uint32_t)dim) continue;
+    if (x->sizes[i] == 0) return false;
+    out->strides[i] = slice;
+    slice *= x->sizes[i];
+  }
+  out->strides[dim] = slice;
+  shape_of(&outs[1], TTPU_I64, 1, &n);
+  shape_of(&outs[2], TTPU_I64, 1, &n);
+  shape_of(&outs[3], TTPU_I64, 0, NULL);
+  return true;
+}
+
+bool shape_unique_dim(const aten_call *call, aten_shape *outs) {
+  return unique_slice_shapes(call, aten_call_int(call, 1, 0), outs);
+}
+
+bool shape_unique_consecutive(const aten_call *call, aten_shape *outs) {
+  if (aten_call_has(call, 3)) return unique_slice_shapes(call, aten_call_int(call, 3, 0), outs);
+  return unique_shapes(call, aten_call_int(call, 1, 0) != 0, aten_call_int(call, 2, 0) != 0, outs);
+}
+
+/* ---- histograms ---------------------------------------------------------------------------------------- */
+
+/* Points of `dimensions` coordinates each, and a weight for each point. */
+static bool is_histogram(const aten_call *call, int64_t dimensions, uint32_t weight) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *w = aten_call_tensor(call, weight);
+  if (!x || (x->dtype != TTPU_F32 && x->dtype != TTPU_F64)) return false;
+  bool flat = dimensions == 0; /* of histogram, whose samples have no coordinates */
+  if (!flat && (x->rank < 2 || x->sizes[x->rank - 1] != dimensions || dimensions >= TTPU_MAX_RANK)) return false;
+  if (!w) return true;
+  if (w->dtype != x->dtype || w->rank != x->rank - !flat) return false;
+  for (uint32_t i = 0; i < w->rank; ++i)
+    if (w->sizes[i] != x->sizes[i]) return false;
+  return true;
+}
+
+/* A range that is given has two finite ends a dimension, in order. */
+static bool is_range(const aten_call *call, uint32_t arg, uint32_t dimensions) {
+  const aten_arg *a = &call->args[arg];
+  if (a->kind != ATEN_FLOATS) return a->kind == ATEN_NONE;
+  if (a->count != 2 * dimensions) return false;
+  for (uint32_t d = 0; d < dimensions; ++d) {
+    double low = call->numbers[a->first + 2 * d].value.d[0], high = call->numbers[a->first + 2 * d + 1].value.d[0];
+    if (!isfinite(low) || !isfinite(high) || low > high) return false;
+  }
+  return true;
+}
+
+static bool is_edges(const aten_call *call, const aten_tensor *edges) {
+  return edges->rank == 1 && edges->dtype == aten_call_tensor(call, 0)->dtype && edges->sizes[0] > 1;
+}
+
+bool shape_histogram_bins(const aten_call *call, aten_shape *outs) { /* self, bins, weight?, density */
+  const aten_tensor *edges = aten_call_tensor(call, 1);
+  if (!is_histogram(call, 0, 2) || !edges || !is_edges(call, edges)) return false;
+  int64_t bins = edges->sizes[0] - 1;
+  shape_of(&outs[0], edges->dtype, 1, &bins);
+  shape_of(&outs[1], edges->dtype, 1, edges->sizes);
+  return true;
+}
+
+bool shape_histogram_count(const aten_call *call, aten_shape *outs) { /* self, bins, range?, weight?, density */
+  int64_t bins = aten_call_int(call, 1, 0), edges = bins + 1;
+  if (!is_histogram(call, 0, 3) || !is_range(call, 2, 1) || bins <= 0) return false;
+  uint8_t dtype = aten_call_tensor(call, 0)->dtype;
+  shape_of(&outs[0], dtype, 1, &bins);
+  shape_of(&outs[1], dtype, 1, &edges);
+  return true;
+}
+
+static bool has_even_bins(const aten_call *call, ir_i64s bins) { /* self, bins[], range?, weight?, density */
+  if (bins.count == 0 || !is_histogram(call, bins.count, 3) || !is_range(call, 2, bins.count)) return false;
+  for (uint32_t d = 0; d < bins.count; ++d)
+    if (bins.data[d] <= 0) return false;
+  return true;
+}
+
+bool shape_histogram_edges(const aten_call *call, aten_shape *outs) {
+  ir_i64s bins = aten_call_ints(call, 1);
+  if (!has_even_bins(call, bins)) return false;
+  for (uint32_t d = 0; d < bins.count; ++d) {
+    int64_t edges = bins.data[d] + 1;
+    shape_of(&outs[d], aten_call_tensor(call, 0)->dtype, 1, &edges);
+  }
+  return true;
+}
+
+bool shape_histogram_of_counts(const aten_call *call, aten_shape *outs) {
+  ir_i64s bins = aten_call_ints(call, 1);
+  if (!has_even_bins(call, bins)) return false;
+  shape_of(&outs[0], aten_call_tensor(call, 0)->dtype, bins.count, bins.data);
+  return true;
+}
+
+bool shape_histogram_of_bins(const aten_call *call, aten_shape *outs) { /* self, bins (Tensor[]), weight?, density */
+  const aten_arg *list = &call->args[1];
+  int64_t sizes[TTPU_MAX_RANK];
+  if (list->kind != ATEN_TENSORS || list->count == 0 || !is_histogram(call, list->count, 2)) return false;
+  for (uint32_t d = 0; d < list->count; ++d) {
+    const aten_tensor *edges = &call->tensors[list->first + d];
+    if ((edges->flags & ATEN_UNDEFINED) || !is_edges(call, edges)) return false;
+    sizes[d] = edges->sizes[0] - 1;
+  }
+  shape_of(&outs[0], aten_call_tensor(call, 0)->dtype, list->count, sizes);
+  return true;
+}
