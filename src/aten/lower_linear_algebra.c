@@ -1,4 +1,4 @@
-/* Fourier transforms, Cholesky factors, triangular systems. */
+/* Fourier transforms, Cholesky factors, triangular systems, sums of matrices. */
 #include "aten/nn_int.h"
 
 #include <math.h>
@@ -171,4 +171,38 @@ void lower_triangular_solve(aten_lowering *c) { /* B, A, upper, transpose, unitr
                                      .transpose_a = aten_int(c, 3) ? IR_TRANSPOSE_A : IR_NO_TRANSPOSE};
   aten_out(c, 0, solve(c, a, b, attrs));
   aten_out(c, 1, a);
+}
+
+/* ---- solutions from Cholesky factors ---------------------------------------------------------------------- */
+
+/* x with f f^H x = b, f the lower factor; with f^H f x = b, f the upper one. Sizes agree. */
+static ir_value solve_factored(aten_lowering *c, ir_value f, ir_value b, bool upper) {
+  ir_triangular_solve_attrs plain = {.left_side = true, .lower = !upper, .transpose_a = IR_NO_TRANSPOSE},
+                            adjoint = {.left_side = true, .lower = !upper, .transpose_a = IR_ADJOINT};
+  return solve(c, f, solve(c, f, b, upper ? adjoint : plain), upper ? plain : adjoint);
+}
+
+void lower_cholesky_solve(aten_lowering *c) { /* B, factor, upper */
+  aten_out(c, 0, solve_factored(c, aten_in(c, 1), aten_in(c, 0), aten_int(c, 2) != 0));
+}
+
+void lower_cholesky_inverse(aten_lowering *c) { /* factor, upper */
+  ir_value f = aten_in(c, 0);
+  ir_type t = nn_type(c, f);
+  if (f == 0 || ir_numel(t) == 0) return aten_out(c, 0, f);
+  ir_value row = ir_iota(c->b, TTPU_I64, t.rank, t.dims, t.rank - 2),
+           column = ir_iota(c->b, TTPU_I64, t.rank, t.dims, t.rank - 1);
+  ir_value unit = ir_convert(c->b, ir_compare(c->b, IR_EQ, row, column), (ttpu_dtype)t.dtype);
+  aten_out(c, 0, solve_factored(c, f, unit, aten_int(c, 1) != 0));
+}
+
+/* ---- sums of matrices ------------------------------------------------------------------------------------- */
+
+/* Along input's first dimension: output[i] = sum over j of coefficients[i, j] input[j]. */
+void lower_linear_combination(aten_lowering *c) { /* input, coefficients */
+  ir_value x = aten_in(c, 0), y;
+  ir_type t = nn_type(c, x);
+  x = nn_reshape2(c, x, t.dims[0], base_numel(t.rank - 1u, t.dims + 1));
+  y = ir_matmul(c->b, aten_in(c, 1), x, IR_PRECISION_HIGHEST, (ttpu_dtype)t.dtype);
+  aten_out(c, 0, ir_reshape(c->b, y, c->outs[0].rank, c->outs[0].sizes));
 }

@@ -203,6 +203,13 @@ static void update_running(aten_lowering *c, uint32_t i, uint32_t arg, ir_value 
   aten_out(c, i, ir_add(c->b, ir_multiply(c->b, keep, old), ir_multiply(c->b, m, now)));
 }
 
+/* The variance that running statistics keep: its divisor is one less than the number of elements. */
+static ir_value unbiased(aten_lowering *c, ir_value x, ir_value variance) {
+  int64_t channel_count = nn_type(c, x).dims[1], n = channel_count ? ir_numel(nn_type(c, x)) / channel_count : 0;
+  variance = nn_mul_f64(c, variance, (double)n);
+  return ir_divide(c->b, variance, nn_const(c, variance, (double)(n - 1)));
+}
+
 /* Where batch norm's arguments and results are; 0: it has none (input is argument 0). */
 typedef struct batch_norm_form {
   uint32_t running, momentum; /* running_var and eps follow */
@@ -240,11 +247,8 @@ static void batch_norm(aten_lowering *c, batch_norm_form f) {
   save_statistics(c, mean, rstd);
   if (!f.running_out) return;
   if (f.training) {
-    int64_t channel_count = nn_type(c, x).dims[1], n = channel_count ? ir_numel(nn_type(c, x)) / channel_count : 0;
     update_running(c, f.running_out, f.running, mean, f.momentum);
-    variance = nn_mul_f64(c, variance, (double)n); /* the unbiased one is kept */
-    variance = ir_divide(c->b, variance, nn_const(c, variance, (double)(n - 1)));
-    update_running(c, f.running_out + 1, f.running + 1, variance, f.momentum);
+    update_running(c, f.running_out + 1, f.running + 1, unbiased(c, x, variance), f.momentum);
   } else {
     for (uint32_t i = 0; i < 2; ++i)
       if (aten_has(c, f.running + i)) aten_out(c, f.running_out + i, aten_in(c, f.running + i));
@@ -276,6 +280,17 @@ void lower_batch_norm_with_update(
 void lower_batch_norm_no_update(aten_lowering *c) {
   batch_norm(c, (batch_norm_form){.running = 3, .momentum = 5, .training = !aten_has(c, 3)});
   reserve_out(c);
+}
+
+/* input, running_mean?, running_var? (both written), momentum; results: mean, variance, the running ones */
+void lower_batch_norm_update_stats(aten_lowering *c) {
+  ir_value x = nn_in(c, 0), mean, variance, centred;
+  int64_t dims[TTPU_MAX_RANK];
+  moments(c, x, batch_dims(c, x, dims), dims, &mean, &variance, &centred);
+  out_in_order(c, 0, mean);
+  out_in_order(c, 1, variance);
+  update_running(c, 2, 1, mean, 3);
+  update_running(c, 3, 2, unbiased(c, x, variance), 3);
 }
 
 /* grad, input, weight?, running_mean?, running_var?, save_mean?, save_invstd?, train, eps, mask */

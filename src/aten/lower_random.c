@@ -275,17 +275,22 @@ void lower_randperm(aten_lowering *c) {
 
 /* ---- Poisson, gamma, Dirichlet ------------------------------------------------------------------- */
 
-enum { POISSON_LIMIT = 500, GAMMA_ROUNDS = 8 };
+enum { INVERSION_LIMIT = 500, GAMMA_ROUNDS = 8 };
 
-/* The smallest k at which the distribution function passes u: state going, k, term, sum, u, rate, passes. */
-static ir_value poisson_by_inversion(aten_lowering *c, ir_value u, ir_value rate) {
+/* The next probability's factor over that of k - 1, from the distribution's two parameters. */
+typedef ir_value (*next_factor)(aten_lowering *c, ir_value k, const ir_value *parameters);
+
+/* The smallest k at which the distribution function passes u, from the probability of 0 on: state going, k, term, sum, u
+ * and the parameters. */
+static ir_value invert_counts(aten_lowering *c, ir_value u, ir_value none, const ir_value *parameters,
+                              next_factor factor) {
   ir_builder *b = c->b;
-  ir_value zero = aten_like(c, u, 0), none = ir_exponential(b, ir_negate(b, rate));
-  const ir_value start[6] = {ir_compare(b, IR_GT, u, none), zero, none, none, u, rate};
-  ir_type types[6];
-  for (int i = 0; i < 6; ++i) types[i] = aten_type(c, start[i]);
+  ir_value zero = aten_like(c, u, 0);
+  const ir_value start[7] = {ir_compare(b, IR_GT, u, none), zero, none, none, u, parameters[0], parameters[1]};
+  ir_type types[7];
+  for (int i = 0; i < 7; ++i) types[i] = aten_type(c, start[i]);
   ir_region *outer, *regions[2];
-  regions[0] = ir_region_begin(b, 6, types, &outer);
+  regions[0] = ir_region_begin(b, 7, types, &outer);
   if (!regions[0]) return 0;
   ir_value going = regions[0]->first_arg;
   int64_t all[TTPU_MAX_RANK];
@@ -293,24 +298,34 @@ static ir_value poisson_by_inversion(aten_lowering *c, ir_value u, ir_value rate
   if (types[0].rank) going = ir_reduce(b, IR_OR, going, types[0].rank, all);
   ir_region_end(b, outer, 1, &going);
 
-  regions[1] = ir_region_begin(b, 6, types, &outer);
+  regions[1] = ir_region_begin(b, 7, types, &outer);
   if (!regions[1]) return 0;
   ir_value s = regions[1]->first_arg, on = s, k = s + 1, term = s + 2, sum = s + 3;
-  ir_value next_k = ir_add(b, k, aten_like(c, k, 1)), next_term = ir_divide(b, ir_multiply(b, term, s + 5), next_k);
+  const ir_value given[2] = {s + 5, s + 6};
+  ir_value next_k = ir_add(b, k, aten_like(c, k, 1)), next_term = ir_multiply(b, term, factor(c, next_k, given));
   ir_value next_sum = ir_add(b, sum, next_term);
   ir_value more = ir_and_bits(b, ir_compare(b, IR_GT, s + 4, next_sum), ir_compare(b, IR_GT, next_sum, sum));
-  ir_value next[6] = {ir_and_bits(b, on, more),
+  ir_value next[7] = {ir_and_bits(b, on, more),
                       ir_select(b, on, next_k, k),
                       ir_select(b, on, next_term, term),
                       ir_select(b, on, next_sum, sum),
                       s + 4,
-                      s + 5};
-  ir_region_end(b, outer, 6, next);
-  ir_value end = ir_append(b, IR_WHILE, 6, start, NULL, 0, NULL, 2, regions);
+                      s + 5,
+                      s + 6};
+  ir_region_end(b, outer, 7, next);
+  ir_value end = ir_append(b, IR_WHILE, 7, start, NULL, 0, NULL, 2, regions);
   return end ? end + 1 : 0;
 }
 
-/* By inversion for rates up to POISSON_LIMIT; above, the Cornish-Fisher expansion of the quantile in a normal z, whose
+static ir_value poisson_factor(aten_lowering *c, ir_value k, const ir_value *rate) {
+  return ir_divide(c->b, rate[0], k);
+}
+static ir_value binomial_factor(aten_lowering *c, ir_value k, const ir_value *count_and_odds) {
+  ir_value left = ir_add(c->b, ir_subtract(c->b, count_and_odds[0], k), aten_like(c, k, 1));
+  return ir_multiply(c->b, ir_divide(c->b, left, k), count_and_odds[1]);
+}
+
+/* By inversion for rates up to INVERSION_LIMIT; above, the Cornish-Fisher expansion of the quantile in a normal z, whose
  * error there is below a thousandth of the deviation. */
 void lower_poisson(aten_lowering *c) {
   ir_builder *b = c->b;
@@ -318,10 +333,12 @@ void lower_poisson(aten_lowering *c) {
   const aten_tensor *out = &c->outs[0];
   ir_value rate = aten_expand(c, aten_in_as(c, 0, TTPU_F64), out);
   rate = not_negative(c, rate, "invalid Poisson rate, expected rate to be non-negative");
-  ir_value large = ir_compare(b, IR_GT, rate, aten_like(c, rate, POISSON_LIMIT));
+  ir_value large = ir_compare(b, IR_GT, rate, aten_like(c, rate, INVERSION_LIMIT));
   ir_value u = aten_draw_uniform(&d, TTPU_F64, out->rank, out->sizes);
   ir_value z = aten_draw_normal(&d, TTPU_F64, out->rank, out->sizes);
-  ir_value small = poisson_by_inversion(c, aten_select_number(c, large, 0, u), aten_select_number(c, large, 1, rate));
+  ir_value near = aten_select_number(c, large, 1, rate), none = ir_exponential(b, ir_negate(b, near));
+  const ir_value rates[2] = {near, near};
+  ir_value small = invert_counts(c, aten_select_number(c, large, 0, u), none, rates, poisson_factor);
   ir_value square = ir_multiply(b, z, z), one = aten_like(c, z, 1), root = ir_sqrt(b, rate);
   ir_value skew = ir_multiply(b, ir_subtract(b, square, one), aten_like(c, z, 1.0 / 6));
   ir_value third =
@@ -329,6 +346,52 @@ void lower_poisson(aten_lowering *c) {
   ir_value far = ir_add(b, ir_add(b, rate, ir_multiply(b, root, z)), ir_add(b, skew, third));
   far = ir_floor(b, ir_add(b, far, aten_like(c, far, 0.5)));
   aten_out(c, 0, ir_select(b, large, far, small));
+}
+
+/* The quantile of Binomial(n, p), p at most 1/2 and n p large, at a normal z: Cornish and Fisher's expansion with the
+ * skewness and the excess kurtosis, kept within [0, n]. */
+static ir_value binomial_far(aten_lowering *c, ir_value n, ir_value p, ir_value z) {
+  ir_builder *b = c->b;
+  ir_value one = aten_like(c, p, 1), q = ir_subtract(b, one, p), mean = ir_multiply(b, n, p);
+  ir_value variance = ir_multiply(b, mean, q), root = ir_sqrt(b, variance), square = ir_multiply(b, z, z);
+  ir_value bias = ir_subtract(b, q, p), pq = ir_multiply(b, p, q);
+  ir_value skew = ir_multiply(b, ir_multiply(b, bias, ir_subtract(b, square, one)), aten_like(c, z, 1.0 / 6));
+  ir_value kurtosis = ir_multiply(b, ir_subtract(b, one, ir_multiply(b, pq, aten_like(c, pq, 6))),
+                                  ir_multiply(b, z, ir_subtract(b, square, aten_like(c, z, 3))));
+  ir_value cubic = ir_multiply(b, z, ir_subtract(b, ir_multiply(b, square, aten_like(c, z, 2)), aten_like(c, z, 5)));
+  kurtosis = ir_divide(b, kurtosis, aten_like(c, z, 24));
+  cubic = ir_divide(b, ir_multiply(b, ir_multiply(b, bias, bias), cubic), aten_like(c, z, 36));
+  ir_value third = ir_divide(b, ir_subtract(b, kurtosis, cubic), root);
+  ir_value x = ir_add(b, ir_add(b, mean, ir_multiply(b, root, z)), ir_add(b, skew, third));
+  x = ir_floor(b, ir_add(b, x, aten_like(c, x, 0.5)));
+  return ir_minimum(b, ir_maximum(b, x, aten_like(c, x, 0)), n);
+}
+
+/* By inversion while n p is at most INVERSION_LIMIT; above by its expansion. Of a p above 1/2 the failures are counted. */
+void lower_binomial(aten_lowering *c) { /* count, prob */
+  ir_builder *b = c->b;
+  aten_draws d = {c, 0};
+  const aten_tensor *out = &c->outs[0];
+  ir_value n = aten_expand(c, aten_in_as(c, 0, TTPU_F64), out), p = aten_expand(c, aten_in_as(c, 1, TTPU_F64), out);
+  ir_value zero = aten_like(c, n, 0), one = aten_like(c, n, 1), half = aten_like(c, n, 0.5);
+  ir_value never = ir_or_bits(b, ir_compare(b, IR_LE, n, zero), ir_compare(b, IR_LE, p, zero));
+  ir_value always = ir_compare(b, IR_GE, p, one), many = ir_compare(b, IR_GT, p, half);
+  ir_value rare = ir_select(b, many, ir_subtract(b, one, p), p);
+  ir_value bad = ir_or_bits(b, aten_is_nan(c, n), aten_is_nan(c, p));
+  ir_value usual = ir_not_bits(b, ir_or_bits(b, bad, ir_or_bits(b, never, always)));
+  n = ir_select(b, usual, n, zero);
+  rare = ir_select(b, usual, rare, half);
+  ir_value large = ir_compare(b, IR_GT, ir_multiply(b, n, rare), aten_like(c, n, INVERSION_LIMIT));
+  ir_value u = aten_draw_uniform(&d, TTPU_F64, out->rank, out->sizes);
+  ir_value z = aten_draw_normal(&d, TTPU_F64, out->rank, out->sizes);
+  ir_value near = ir_select(b, large, zero, n), rest = ir_subtract(b, one, rare);
+  ir_value none = ir_exponential(b, ir_multiply(b, near, ir_log_plus_one(b, ir_negate(b, rare))));
+  const ir_value count_and_odds[2] = {near, ir_divide(b, rare, rest)};
+  ir_value k = invert_counts(c, ir_select(b, large, zero, u), none, count_and_odds, binomial_factor);
+  k = ir_select(b, large, binomial_far(c, n, rare, z), ir_minimum(b, k, near));
+  k = ir_select(b, many, ir_subtract(b, n, k), k);
+  k = ir_select(b, never, zero, ir_select(b, always, aten_expand(c, aten_in_as(c, 0, TTPU_F64), out), k));
+  aten_out(c, 0, aten_select_number(c, bad, NAN, k));
 }
 
 /* Marsaglia and Tsang's method for shape >= 1; below 1 that of shape + 1 times u^(1/shape). A round is accepted with a

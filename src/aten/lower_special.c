@@ -591,6 +591,200 @@ static ir_value plain_polynomial(aten_point *p, bool laguerre) {
 POLYNOMIAL(laguerre_l, plain_polynomial(p, true))
 POLYNOMIAL(legendre_p, plain_polynomial(p, false))
 
+/* ---- how samples follow their parameters --------------------------------------------------------- */
+
+/* Of a sample x of a distribution with parameter a: dx/da = -(dF/da) / f, F its distribution function and f its density.
+ * In regions, each with an approximation of its own (those of PyTorch's CPU kernels), all in f64. */
+
+static ir_value square(aten_lowering *c, ir_value x) { return mul(c, x, x); }
+static ir_value no_nan(aten_lowering *c, ir_value x) { return pick_n(c, aten_is_nan(c, x), 0, x); }
+static ir_value power_n(aten_lowering *c, ir_value x, double y) { return ir_power(c->b, x, num(c, x, y)); }
+
+/* Gamma(a), x small: F = x^a sum (-x)^i / (i! (a + i)). */
+static ir_value gamma_slope_near(aten_lowering *c, ir_value a, ir_value x) {
+  ir_value term = num(c, a, 1), first = n_over(c, 1, a), second = square(c, first);
+  for (int i = 1; i <= 5; ++i) {
+    term = mul(c, term, mul_n(c, x, -1.0 / i));
+    ir_value inverse = n_over(c, 1, add_n(c, a, i)), part = mul(c, term, inverse);
+    first = add(c, first, part);
+    second = add(c, second, mul(c, part, inverse));
+  }
+  ir_value slope = sub(c, mul(c, sub(c, log_of(c, x), ir_digamma(c->b, a)), first), second);
+  return no_nan(c, neg(c, mul(c, mul(c, x, exp_of(c, x)), slope)));
+}
+
+/* a large: Rice's saddle point expansion, and near its singularity at x = a its series. */
+static ir_value gamma_slope_far(aten_lowering *c, ir_value a, ir_value x) {
+  ir_builder *b = c->b;
+  ir_value middle = both(c, ir_compare(b, IR_LE, mul_n(c, a, 0.9f), x), ir_compare(b, IR_LE, x, mul_n(c, a, 1.1f)));
+  ir_value aa = square(c, a), p = add_n(c, mul(c, mul_n(c, a, 24), add_n(c, mul_n(c, a, 12), 1)), 1);
+  ir_value q = add(c, mul_n(c, aa, 1440), mul(c, mul_n(c, x, 6), add_n(c, mul_n(c, x, -120), 53)));
+  q = sub(c, q, over(c, mul_n(c, square(c, x), 65), a));
+  q = add(c, q, mul(c, a, add_n(c, mul_n(c, x, 3600), 107)));
+  ir_value centre = over(c, mul(c, p, q), mul_n(c, square(c, aa), 1244160));
+
+  ir_value scale = root(c, mul_n(c, a, 8)), apart = sub(c, a, x), log_ratio = log_of(c, over(c, x, a));
+  ir_value linear = over(c, scale, apart);
+  ir_value saddle = power_n(c, sub(c, sub(c, x, a), mul(c, a, log_ratio)), -1.5);
+  ir_value sum = pick(c, ir_compare(b, IR_LT, x, a), sub(c, linear, saddle), add(c, linear, saddle));
+  ir_value rest = over(c, mul(c, root(c, n_over(c, 2, a)), add(c, a, x)), square(c, apart));
+  ir_value stirling = add_n(c, mul(c, n_over(c, 1.0 / 12, a), add_n(c, n_over(c, 1.0 / 24, a), 1)), 1);
+  ir_value tail = mul(c, x, sub(c, mul(c, log_ratio, sum), rest));
+  return pick(c, middle, centre, neg(c, over(c, mul(c, stirling, tail), scale)));
+}
+
+/* Between: exp of a rational function in log(x/a) and log(a). */
+static ir_value gamma_slope_between(aten_lowering *c, ir_value a, ir_value x) {
+  static const double table[3][8] = {
+      {0.16009398, -0.094634809, 0.025146376, -0.0030648343, 1, 0.32668115, 0.10406089, 0.0014179084},
+      {0.53487893, 0.1298071, 0.065735949, -0.0015649758, 0.16639465, 0.020070113, -0.0035938915, -0.00058392623},
+      {0.040121004, -0.0065914022, -0.0026286047, -0.0013441777, 0.017050642, -0.0021309326, 0.00085092367,
+       -1.5247877e-07}};
+  ir_value u = log_of(c, over(c, x, a)), v = log_of(c, a), parts[2];
+  for (int part = 0; part < 2; ++part) {
+    ir_value sum = num(c, u, 0);
+    for (int i = 4 * part + 3; i >= 4 * part; --i) {
+      const double in_u[3] = {table[2][i], table[1][i], table[0][i]};
+      sum = add(c, mul(c, sum, v), POLY(u, in_u));
+    }
+    parts[part] = sum;
+  }
+  return exp_of(c, over(c, parts[0], parts[1]));
+}
+
+static ir_value gamma_slope_point(aten_point *p) { /* the parameter, the sample */
+  aten_lowering *c = p->c;
+  ir_value a = aten_point_in_as(p, 0, TTPU_F64), x = aten_point_in_as(p, 1, TTPU_F64);
+  ir_value near = cmp_n(c, IR_LT, x, 0.8f), large = cmp_n(c, IR_GT, a, 8);
+  ir_value beyond = pick(c, large, gamma_slope_far(c, a, x), gamma_slope_between(c, a, x));
+  return pick(c, near, gamma_slope_near(c, a, x), beyond);
+}
+void lower_standard_gamma_grad(aten_lowering *c) {
+  aten_pointwise(c, ARG(0) | ARG(1), ATEN_PROMOTE, gamma_slope_point);
+}
+
+/* Beta(a, b) in a, x near 0. */
+static ir_value beta_slope_near(aten_lowering *c, ir_value x, ir_value a, ir_value b) {
+  ir_value factor = sub(c, ir_digamma(c->b, a), ir_digamma(c->b, add(c, a, b)));
+  factor = sub(c, factor, log_of(c, x));
+  ir_value term = num(c, x, 1), inverse = n_over(c, 1, a), series = mul(c, inverse, add(c, factor, inverse));
+  for (int i = 1; i <= 10; ++i) {
+    term = mul(c, term, mul_n(c, mul(c, sub(c, num(c, b, i), b), x), 1.0 / i));
+    inverse = n_over(c, 1, add_n(c, a, i));
+    series = add(c, series, mul(c, mul(c, term, inverse), add(c, factor, inverse)));
+  }
+  ir_value scale = ir_power(c->b, sub(c, num(c, x, 1), x), neg(c, b));
+  return no_nan(c, mul(c, mul(c, x, scale), series));
+}
+
+/* Beta(a, b) in b, x near 0. */
+static ir_value beta_other_slope_near(aten_lowering *c, ir_value x, ir_value a, ir_value b) {
+  ir_value factor = sub(c, ir_digamma(c->b, add(c, a, b)), ir_digamma(c->b, b));
+  ir_value term = num(c, x, 1), falling = term, derivative = num(c, x, 0), series = over(c, factor, a);
+  for (int i = 1; i <= 8; ++i) {
+    term = mul(c, term, mul_n(c, x, -1.0 / i));
+    derivative = add(c, mul(c, derivative, add_n(c, b, -i)), falling);
+    falling = mul(c, falling, add_n(c, b, -i));
+    series = add(c, series, mul(c, over(c, term, add_n(c, a, i)), add(c, derivative, mul(c, factor, falling))));
+  }
+  ir_value one = num(c, x, 1), scale = ir_power(c->b, sub(c, one, x), sub(c, one, b));
+  return no_nan(c, neg(c, mul(c, scale, series)));
+}
+
+/* The expansion of Beta(a, b), both large, at its singularity x = mean. */
+static ir_value beta_slope_at_mean(aten_lowering *c, ir_value x, ir_value a, ir_value b) {
+  ir_value total = add(c, a, b), bb = square(c, b), left = sub(c, num(c, x, 1), x), ab = mul(c, a, b);
+  ir_value s0 = mul_n(c, mul(c, mul(c, left, add_n(c, mul_n(c, b, 135), -11)), a), 8);
+  ir_value s1 = add(c, mul(c, mul_n(c, b, 1620), left), add_n(c, mul_n(c, x, -455), 453));
+  ir_value s2 = mul_n(c, sub(c, add_n(c, mul_n(c, b, 180), 59), mul_n(c, x, 90)), 3);
+  ir_value s3 = add_n(c, mul(c, mul_n(c, add_n(c, mul_n(c, b, 27), 16), 20), x), 43);
+  ir_value sum = mul(c, add(c, mul(c, s1, b), s0), a);
+  sum = mul(c, add(c, mul(c, s2, bb), sum), a);
+  sum = mul(c, add(c, mul(c, s3, mul(c, bb, b)), sum), a);
+  sum = add(c, mul_n(c, mul(c, x, square(c, bb)), 47), sum);
+  ir_value high = mul(c, add_n(c, mul_n(c, a, 12), 1), add_n(c, mul_n(c, b, 12), 1));
+  ir_value low = mul(c, mul_n(c, mul(c, square(c, ab), a), 12960), add_n(c, mul_n(c, total, 12), 1));
+  return over(c, mul(c, over(c, over(c, high, square(c, total)), left), sum), low);
+}
+
+static ir_value stirling_ratio(aten_lowering *c, ir_value x) { /* 1 + 1/(12 x) + 1/(288 x^2) */
+  ir_value inverse = n_over(c, 1.0 / 12, x);
+  return add_n(c, mul(c, inverse, add_n(c, mul_n(c, inverse, 0.5), 1)), 1);
+}
+
+/* Beta(a, b), both large. */
+static ir_value beta_slope_far(aten_lowering *c, ir_value x, ir_value a, ir_value b) {
+  ir_value total = add(c, a, b), ab = mul(c, a, b), mean = over(c, a, total), left = sub(c, num(c, x, 1), x);
+  ir_value deviation = over(c, root(c, over(c, ab, add_n(c, total, 1))), total);
+  ir_value middle = ir_compare(c->b, IR_LE, ir_abs(c->b, sub(c, x, mean)), mul_n(c, deviation, 0.1));
+  ir_value scale = over(c, neg(c, x), root(c, over(c, mul_n(c, ab, 2), total)));
+  scale = mul(c, scale, over(c, mul(c, stirling_ratio(c, a), stirling_ratio(c, b)), stirling_ratio(c, total)));
+  ir_value apart = sub(c, mul(c, b, x), mul(c, a, left));
+  ir_value first = neg(c, add(c, mul(c, mul(c, a, add(c, add(c, a, a), b)), left), mul(c, x, square(c, b))));
+  ir_value below = mul(c, root(c, over(c, mul_n(c, a, 2), b)), power_n(c, total, 1.5));
+  first = over(c, first, mul(c, below, square(c, apart)));
+  ir_value log_a = log_of(c, over(c, mean, x)), log_b = log_of(c, over(c, over(c, b, total), left));
+  ir_value third = over(c, root(c, over(c, mul_n(c, ab, 8), total)), apart);
+  ir_value saddle = power_n(c, add(c, mul(c, b, log_b), mul(c, a, log_a)), -1.5);
+  ir_value side = pick(c, ir_compare(c->b, IR_LT, x, mean), saddle, neg(c, saddle));
+  ir_value tail = mul(c, scale, add(c, first, mul(c, mul_n(c, log_a, 0.5), add(c, third, side))));
+  return pick(c, middle, beta_slope_at_mean(c, x, a, b), tail);
+}
+
+/* Between: x (psi(total) - psi(a)) / b, times a rational function of three logarithms. */
+static ir_value beta_slope_between(aten_lowering *c, ir_value x, ir_value a, ir_value b, ir_value total) {
+  static const double table[2][3][3][4] = {{{{1.003668233, -0.01061107488, -0.0657888334, 0.01201642863},
+                                             {0.6336835991, -0.3557432599, 0.05486251648, -0.001465281033},
+                                             {-0.03276231906, 0.004474107445, 0.002429354597, -0.0001557569013}},
+                                            {{0.221950385, -0.3187676331, 0.01799915743, 0.01074823814},
+                                             {-0.2951249643, 0.06219954479, 0.01535556598, 0.001550077057},
+                                             {0.02155310298, 0.004170831599, 0.001292462449, 6.976601077e-05}},
+                                            {{-0.05980841433, 0.008441916499, 0.01085618172, 0.002319392565},
+                                             {0.02911413504, 0.01400243777, -0.002721828457, 0.000751041181},
+                                             {0.005900514878, -0.001936558688, -9.495446725e-06, 5.385558597e-05}}},
+                                           {{{1, -0.02924021934, -0.04438342661, 0.007285809825},
+                                             {0.6357567472, -0.3473456711, 0.05454656494, -0.002407477521},
+                                             {-0.03301322327, 0.004845219414, 0.00231480583, -0.0002307248149}},
+                                            {{0.5925320577, -0.1757678135, 0.01505928619, 0.000564515273},
+                                             {0.1014815858, -0.06589186703, 0.01272886114, -0.0007316646956},
+                                             {-0.007258481865, 0.001096195486, 0.0003934994223, -4.12701925e-05}},
+                                            {{0.06469649321, -0.0236701437, 0.002902096474, -5.896963079e-05},
+                                             {0.001925008108, -0.002869809258, 0.0008000589141, -6.063713228e-05},
+                                             {-0.0003477407336, 6.959756487e-05, 1.097287507e-05, -1.650964693e-06}}}};
+  ir_value u = log_of(c, x), v = sub(c, log_of(c, a), u), w = sub(c, log_of(c, total), v), parts[2];
+  for (int part = 0; part < 2; ++part) {
+    ir_value in_u = num(c, u, 0);
+    for (int i = 2; i >= 0; --i) {
+      ir_value in_v = num(c, u, 0);
+      for (int j = 2; j >= 0; --j) {
+        const double *t = table[part][i][j], in_w[4] = {t[3], t[2], t[1], t[0]};
+        in_v = add(c, mul(c, in_v, v), POLY(w, in_w));
+      }
+      in_u = add(c, mul(c, in_u, u), in_v);
+    }
+    parts[part] = in_u;
+  }
+  ir_value slope = mul(c, x, sub(c, ir_digamma(c->b, total), ir_digamma(c->b, a)));
+  return mul(c, over(c, parts[0], parts[1]), over(c, slope, b));
+}
+
+/* A share x of Dirichlet's is Beta(alpha, total - alpha): its slope, over 1 - x. */
+static ir_value dirichlet_slope_point(aten_point *p) { /* x, alpha, total */
+  aten_lowering *c = p->c;
+  ir_value x = aten_point_in_as(p, 0, TTPU_F64), a = aten_point_in_as(p, 1, TTPU_F64),
+           total = aten_point_in_as(p, 2, TTPU_F64), b = sub(c, total, a), left = sub(c, num(c, x, 1), x);
+  ir_value room = mul(c, mul(c, total, x), left);
+  ir_value near_0 = both(c, cmp_n(c, IR_LE, x, 0.5), cmp_n(c, IR_LT, room, 2.5));
+  ir_value near_1 = both(c, cmp_n(c, IR_GE, x, 0.5), cmp_n(c, IR_LT, room, 0.75));
+  ir_value large = both(c, cmp_n(c, IR_GT, a, 6), cmp_n(c, IR_GT, b, 6));
+  ir_value r = pick(c, large, beta_slope_far(c, x, a, b), beta_slope_between(c, x, a, b, total));
+  r = pick(c, near_1, neg(c, beta_other_slope_near(c, left, b, a)), r);
+  return pick(c, near_0, beta_slope_near(c, x, a, b), r);
+}
+void lower_dirichlet_grad(aten_lowering *c) {
+  aten_pointwise(c, ARG(0) | ARG(1) | ARG(2), ATEN_PROMOTE, dirichlet_slope_point);
+}
+
 /* ---- parts of a float ---------------------------------------------------------------------------- */
 
 /* x = mantissa * 2^exponent with 0.5 <= |mantissa| < 1; numbers below the normal ones are scaled up first. */

@@ -161,3 +161,17 @@ void lower_transformer_encoder_layer(aten_lowering *c) {
   x = rounded(&s, ir_add(c->b, ir_convert(c->b, x, s.math), ir_convert(c->b, before, s.math)));
   aten_out(c, 0, norm_first ? x : layer_norm(&s, x, 12, 9));
 }
+
+/* qkv [B, T, 3 D], bias [3 D], heads; results: q, scaled by 1/sqrt(D / heads), k and v, each [B, heads, T, D / heads]. */
+void lower_transform_bias_rescale_qkv(aten_lowering *c) {
+  ir_value x = nn_in(c, 0);
+  ir_type t = nn_type(c, x);
+  const int64_t heads = aten_int(c, 2), width = t.dims[2] / 3 / (heads ? heads : 1);
+  const int64_t sizes[5] = {t.dims[0], t.dims[1], 3, heads, width}, order[5] = {2, 0, 3, 1, 4};
+  x = nn_add(c, x, nn_in_as(c, 1, (ttpu_dtype)t.dtype));
+  x = ir_transpose(c->b, ir_reshape(c->b, x, 5, sizes), order);
+  for (uint32_t i = 0; i < 3; ++i) {
+    ir_value part = ir_reshape(c->b, ir_slice_dim(c->b, x, 0, i, i + 1, 1), 4, c->outs[i].sizes);
+    aten_out(c, i, i == 0 ? nn_mul_f64(c, part, 1 / sqrt((double)width)) : part);
+  }
+}

@@ -7,8 +7,8 @@
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-typedef enum { NEAREST, NEAREST_EXACT, LINEAR, CUBIC } interpolation;
-enum { ANTIALIAS = 8 }; /* or-ed to LINEAR or CUBIC */
+typedef enum { NEAREST, NEAREST_EXACT, LINEAR, CUBIC, LANCZOS } interpolation;
+enum { ANTIALIAS = 8 }; /* or-ed to LINEAR, CUBIC, and always to LANCZOS */
 
 /* Output o is the sum over t < taps of weight[t * output + o] * input[at[t * output + o]]. */
 typedef struct resampling {
@@ -102,10 +102,13 @@ static bool resampling_of(aten_lowering *c, uint32_t how, int64_t input, int64_t
   return true;
 }
 
+static double sinc(double x) { return x == 0 ? 1 : sin(M_PI * x) / (M_PI * x); }
+
 /* Antialiased: a filter as wide as the scale asks, its weights summing to 1 (after Pillow). */
 static double filter_at(interpolation kind, double x) {
   x = fabs(x);
   if (kind == LINEAR) return x < 1 ? 1 - x : 0;
+  if (kind == LANCZOS) return x < 3 ? sinc(x) * sinc(x / 3) : 0;
   const double a = -0.5; /* not the -0.75 of plain bicubic */
   if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
   return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
@@ -114,8 +117,10 @@ static double filter_at(interpolation kind, double x) {
 static bool antialiasing_of(aten_lowering *c, interpolation kind, int64_t input, int64_t output, bool align,
                             double given, bool wide, resampling *r) {
   double scale = wide ? scale_f64(input, output, align, given) : (double)scale_f32(input, output, align, given);
-  double half = kind == LINEAR ? 1 : 2, support = scale >= 1 ? half * scale : half,
-         inverse = scale >= 1 ? 1 / scale : 1;
+  double half = kind == LINEAR  ? 1
+                : kind == CUBIC ? 2
+                                : 3,
+         support = scale >= 1 ? half * scale : half, inverse = scale >= 1 ? 1 / scale : 1;
   *r = (resampling){.taps = (uint32_t)ceil(support) * 2 + 1, .input = input, .output = output};
   r->at = nn_scratch(c, (size_t)output * r->taps, sizeof *r->at);
   r->weight = nn_scratch(c, (size_t)output * r->taps, sizeof *r->weight);
@@ -244,3 +249,5 @@ void lower_upsample_bilinear2d_aa(aten_lowering *c) { upsample(c, LINEAR | ANTIA
 void lower_upsample_bicubic2d_aa(aten_lowering *c) { upsample(c, CUBIC | ANTIALIAS, 2); }
 void lower_upsample_bilinear2d_aa_backward(aten_lowering *c) { upsample_backward(c, LINEAR | ANTIALIAS, 2); }
 void lower_upsample_bicubic2d_aa_backward(aten_lowering *c) { upsample_backward(c, CUBIC | ANTIALIAS, 2); }
+void lower_upsample_lanczos2d_aa(aten_lowering *c) { upsample(c, LANCZOS | ANTIALIAS, 2); }
+void lower_upsample_lanczos2d_aa_backward(aten_lowering *c) { upsample_backward(c, LANCZOS | ANTIALIAS, 2); }

@@ -146,3 +146,74 @@ bool shape_histogram_of_bins(const aten_call *call, aten_shape *outs) { /* self,
   shape_of(&outs[0], aten_call_tensor(call, 0)->dtype, list->count, sizes);
   return true;
 }
+
+/* ---- pointwise ----------------------------------------------------------------------------------------- */
+
+/* Tensors of one floating dtype, broadcast. */
+bool shape_same_floats(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *operands[3];
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < call->arg_count && count < 3; ++i) {
+    const aten_tensor *t = aten_call_tensor(call, i);
+    if (!t) continue;
+    if (!base_dtype_is_float((ttpu_dtype)t->dtype) || (count && t->dtype != operands[0]->dtype)) return false;
+    operands[count++] = t;
+  }
+  if (count == 0) return false;
+  outs->dtype = operands[0]->dtype;
+  return aten_shape_broadcast(count, operands, outs);
+}
+
+/* ---- networks ------------------------------------------------------------------------------------------ */
+
+/* self, output_size: the last dimensions are replaced. */
+bool shape_adaptive_pool(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0);
+  ir_i64s size = aten_call_ints(call, 1);
+  if (!x || !base_dtype_is_float((ttpu_dtype)x->dtype) || x->rank <= size.count || x->rank > size.count + 2)
+    return false;
+  int64_t sizes[TTPU_MAX_RANK];
+  for (uint32_t i = 0; i < x->rank; ++i) {
+    bool replaced = i + size.count >= x->rank;
+    if (i > 0 && x->sizes[i] == 0) return false;
+    sizes[i] = replaced ? size.data[i + size.count - x->rank] : x->sizes[i];
+    if (sizes[i] < 0) return false;
+  }
+  shape_of(outs, x->dtype, x->rank, sizes);
+  return true;
+}
+
+/* input, running_mean?, running_var?, momentum: vectors of channels, in the running ones' dtype. */
+bool shape_batch_norm_stats(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0);
+  if (!x || x->rank < 2 || !base_dtype_is_float((ttpu_dtype)x->dtype)) return false;
+  uint8_t dtype = x->dtype;
+  for (uint32_t i = 1; i < 3; ++i) {
+    const aten_tensor *t = aten_call_tensor(call, i);
+    if (t && (t->rank != 1 || t->sizes[0] != x->sizes[1])) return false;
+    if (t && t->dtype != x->dtype && (t->dtype != TTPU_F32 || !aten_is_half((ttpu_dtype)x->dtype))) return false;
+    if (t) dtype = t->dtype;
+  }
+  for (uint32_t i = 0; i < 2; ++i) shape_of(&outs[i], dtype, 1, &x->sizes[1]);
+  return true;
+}
+
+bool shape_rescale_qkv(const aten_call *call, aten_shape *outs) { /* qkv [B, T, 3 D], bias [3 D], heads */
+  const aten_tensor *x = aten_call_tensor(call, 0), *bias = aten_call_tensor(call, 1);
+  int64_t heads = aten_call_int(call, 2, 0);
+  if (!x || !bias || x->rank != 3 || bias->rank != 1 || x->dtype != bias->dtype || heads < 1) return false;
+  if (bias->sizes[0] != x->sizes[2] || x->sizes[2] % (3 * heads) != 0) return false;
+  const int64_t sizes[4] = {x->sizes[0], heads, x->sizes[1], x->sizes[2] / 3 / heads};
+  for (uint32_t i = 0; i < 3; ++i) shape_of(&outs[i], x->dtype, 4, sizes);
+  return true;
+}
+
+bool shape_linear_combination(const aten_call *call, aten_shape *outs) { /* input [M, ..], coefficients [N, M] */
+  const aten_tensor *x = aten_call_tensor(call, 0), *factors = aten_call_tensor(call, 1);
+  if (!x || !factors || x->rank == 0 || factors->rank != 2 || x->dtype != factors->dtype) return false;
+  if (base_numel(x->rank, x->sizes) == 0 || factors->sizes[1] != x->sizes[0]) return false;
+  int64_t sizes[TTPU_MAX_RANK];
+  for (uint32_t i = 0; i < x->rank; ++i) sizes[i] = i ? x->sizes[i] : factors->sizes[0];
+  shape_of(outs, x->dtype, x->rank, sizes);
+  return true;
+}

@@ -206,14 +206,12 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
 // Long chains of small dependent steps, which LAPACK on the host does well and no lowering does: these copy their operands
 // to the CPU and the results back, always. Cholesky and triangular systems are StableHLO's and have rows.
 constexpr const char *host_operators[] = {
-    "_cholesky_solve_helper",
     "_linalg_det",
     "_linalg_eigh",
     "_linalg_eigvals",
     "_linalg_slogdet",
     "_linalg_solve_ex",
     "_linalg_svd",
-    "cholesky_inverse",
     "geqrf",
     "linalg_eig",
     "linalg_eigvals",

@@ -1,0 +1,211 @@
+"""Operators that PyTorch's database has not, or not in all their forms: results, metadata and errors as on the CPU."""
+
+import math
+
+import pytest
+
+import torch
+
+A = torch.ops.aten
+FLOATS = [torch.float32, torch.float64]
+
+
+def to_tpu(value):
+    if isinstance(value, torch.Tensor):
+        return value.to("tpu")
+    return [to_tpu(v) for v in value] if isinstance(value, list) else value
+
+
+def compare(operator, *arguments, rtol=None, atol=None, **named):
+    """Call on the CPU and on tpu; values, sizes, strides and dtypes of all results must agree."""
+    expected = operator(*arguments, **named)
+    found = operator(*[to_tpu(a) for a in arguments], **{name: to_tpu(a) for name, a in named.items()})
+    if isinstance(expected, torch.Tensor):
+        expected, found = [expected], [found]
+    assert len(expected) == len(found)
+    for e, f in zip(expected, found, strict=True):
+        assert f.device.type == "tpu"
+        assert (f.dtype, f.shape, f.stride()) == (e.dtype, e.shape, e.stride())
+        torch.testing.assert_close(f.cpu(), e, equal_nan=True, rtol=rtol, atol=atol)
+
+
+def error_of(function, *arguments) -> type | None:
+    try:
+        for result in function(*arguments):
+            result.cpu()
+    except Exception as error:
+        return type(error)
+    return None
+
+
+# ---- distinct slices ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize("shape", [(4, 5, 3), (50, 9), (6,), (1, 1), (0, 3)])
+def test_distinct_slices(dtype, shape):
+    x = torch.randint(0, 2, shape).to(dtype)
+    for dim in range(-1, len(shape)):
+        if shape[dim] != 0 and 0 in shape:
+            continue
+        compare(A.unique_dim, x, dim)
+        compare(A.unique_dim_consecutive, x, dim, True, True)
+        compare(A.unique_consecutive, x, True, True, dim)
+
+
+def test_distinct_slices_that_the_cpu_refuses():
+    for shape in ((3, 0), ()):
+        x = torch.zeros(shape)
+        assert error_of(A.unique_dim, x, 0) is not None
+        assert error_of(A.unique_dim, x.to("tpu"), 0) is error_of(A.unique_dim, x, 0)
+
+
+# ---- histograms ----
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("count", [0, 1, 500])
+@pytest.mark.parametrize("options", ["", "weight", "density"])
+def test_histograms(dtype, count, options):
+    x, edges = torch.randn(count, dtype=dtype), torch.tensor([-1, -0.5, 0, 0.1, 2], dtype=dtype)
+    named = {"weight": torch.rand(count, dtype=dtype)} if options == "weight" else {"density": options == "density"}
+    for limits in (None, (-1.0, 1.0), (0.0, 0.0), (-3, 3)):
+        compare(A.histogram.bin_ct, x, 17, range=limits, **named)
+    compare(A.histogram.bins_tensor, x, edges, **named)
+    points = torch.randn(count, 3, dtype=dtype)
+    for limits in (None, (-1.0, 1.0, -2.0, 2.0, 0.0, 3.0)):
+        compare(A._histogramdd_bin_edges, points, (3, 4, 5), range=limits, **named)
+        compare(A._histogramdd_from_bin_cts, points, (3, 4, 5), range=limits, **named)
+    lists = [torch.linspace(-2, 2, n, dtype=dtype) for n in (3, 4, 6)]
+    compare(A._histogramdd_from_bin_tensors, points, lists, **named)
+
+
+def test_histogram_writes_and_resizes_out():
+    x = torch.randn(50)
+    out = (torch.empty(3, device="tpu"), torch.empty(0, device="tpu"))
+    torch.histogram(x.to("tpu"), 7, out=out)
+    for found, expected in zip(out, torch.histogram(x, 7), strict=True):
+        torch.testing.assert_close(found.cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.histogram(x, 3, range=(3.0, 1.0)),
+        lambda x: torch.histogram(x, 3, range=(0.0, math.inf)),
+        lambda x: torch.histogram(x, 0),
+        lambda x: torch.histogram(x * math.nan, 3),
+        lambda x: torch.histogram(x.int(), 3),
+        lambda x: torch.histogram(x, 3, weight=x[:2]),
+    ],
+)
+def test_histograms_that_the_cpu_refuses(call):
+    x = torch.rand(4)
+    assert error_of(call, x) is not None
+    assert error_of(call, x.to("tpu")) is error_of(call, x)
+
+
+# ---- samples ----
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_samples(dtype):
+    torch.manual_seed(0)
+    exact = dtype == torch.float64
+    shape = torch.logspace(-3, 3, 61, dtype=dtype)[:, None].expand(61, 50)
+    samples = torch._standard_gamma(shape)
+    compare(torch._standard_gamma_grad, shape, samples, rtol=1e-9 if exact else 1e-4, atol=1e-9 if exact else 1e-5)
+    shape = torch.logspace(-1, 3, 41, dtype=dtype)[:, None, None].repeat(1, 30, 2)
+    shape[..., 1] = torch.logspace(-1, 3, 30)
+    total = shape.sum(-1, keepdim=True).expand_as(shape)
+    samples = torch._sample_dirichlet(shape)
+    # the CPU works in float32 where terms cancel
+    compare(torch._dirichlet_grad, samples, shape, total, rtol=1e-6 if exact else 2e-3, atol=1e-7 if exact else 1e-4)
+
+
+@pytest.mark.parametrize("count, p", [(1, 0.5), (10, 0.3), (1000, 0.9), (5000, 0.7), (1e6, 0.001)])
+def test_binomial_has_the_moments_of_its_distribution(count, p):
+    torch.manual_seed(1)
+    n = 100000
+    x = torch.binomial(torch.full((n,), float(count), device="tpu"), torch.full((n,), p, device="tpu")).double().cpu()
+    z = (x - count * p) / math.sqrt(count * p * (1 - p))
+    assert bool((x == x.floor()).all()) and x.min() >= 0 and x.max() <= count
+    assert abs(z.mean()) < 0.02 and abs(z.var() - 1) < 0.03
+    assert abs((z**3).mean() - (1 - 2 * p) / math.sqrt(count * p * (1 - p))) < 0.06
+
+
+def test_binomial_at_the_ends_of_its_parameters():
+    counts = torch.tensor([3.0, 2.0, 0.0, 5.0, 7.0])
+    shares = torch.tensor([math.nan, 2.0, 0.5, 0.0, 1.0])
+    compare(torch.binomial, counts, shares)
+    broadcast = torch.binomial(torch.full((3,), 4.0, device="tpu"), torch.full((2, 1), 0.5, device="tpu"))
+    assert broadcast.shape == (2, 3)
+    with pytest.raises(ValueError):
+        torch.binomial(torch.ones(2, dtype=torch.int64, device="tpu"), torch.ones(2, device="tpu"))
+
+
+# ---- networks ----
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_glu_forward_derivatives(dtype):
+    x, dx, g, dg, y = (torch.randn(*sizes, dtype=dtype) for sizes in ((4, 6), (4, 6), (4, 3), (4, 3), (4, 3)))
+    compare(A.glu_jvp, y, x, dx, -1)
+    compare(A.glu_backward_jvp, A.glu_backward(g, x, 1), g, x, dg, dx, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_batch_norm_update_stats(dtype):
+    x = torch.randn(4, 6, 5, dtype=dtype)
+    running = [(torch.zeros(6, dtype=dtype), torch.ones(6, dtype=dtype)) for _ in range(2)]
+    for pair in running:
+        A.batch_norm_update_stats(x, *pair, 0.1)
+    compare(A.batch_norm_update_stats, x, None, None, 0.1)
+    on_tpu = [t.to("tpu") for t in (torch.zeros(6, dtype=dtype), torch.ones(6, dtype=dtype))]
+    A.batch_norm_update_stats(x.to("tpu"), *on_tpu, 0.1)
+    for found, expected in zip(on_tpu, running[0], strict=True):
+        torch.testing.assert_close(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pools_and_attention_inputs(dtype):
+    x, volume = torch.randn(2, 3, 5, 7, dtype=dtype), torch.randn(2, 3, 4, 5, 6, dtype=dtype)
+    for out in (torch.empty(2, 3, 2, 3, dtype=dtype), torch.empty(0, dtype=dtype)):
+        compare(lambda x, out: A.adaptive_avg_pool2d.out(x, (2, 3), out=out), x, out)
+    compare(lambda x, out: A.adaptive_avg_pool3d.out(x, (2, 3, 2), out=out), volume, torch.empty(0, dtype=dtype))
+    backward = A.adaptive_avg_pool3d_backward.grad_input
+    g = torch.randn(2, 3, 2, 3, 2, dtype=dtype)
+    compare(lambda g, x, out: backward(g, x, grad_input=out), g, volume, torch.empty(0, dtype=dtype))
+    compare(A._transform_bias_rescale_qkv, torch.randn(2, 3, 12, dtype=dtype), torch.randn(12, dtype=dtype), 2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("size", [(5, 7), (20, 30), (9, 4)])
+def test_lanczos(dtype, size):
+    compare(A._upsample_lanczos2d_aa, torch.rand(2, 3, 9, 11, dtype=dtype), size, False)
+    compare(A._upsample_lanczos2d_aa_backward, torch.rand(2, 3, *size, dtype=dtype), size, (2, 3, 9, 11), False)
+
+
+# ---- linear algebra ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+@pytest.mark.parametrize("n", [0, 1, 7])
+@pytest.mark.parametrize("upper", [False, True])
+def test_solutions_from_cholesky_factors(dtype, n, upper):
+    a = torch.randn(2, n, n, dtype=dtype)
+    factor = torch.linalg.cholesky(a @ a.mH + n * torch.eye(n, dtype=dtype), upper=upper)
+    compare(torch.cholesky_inverse, factor, upper)
+    compare(torch.cholesky_solve, torch.randn(3, 1, n, 3, dtype=dtype), factor, upper)
+
+
+def test_linear_combinations_and_multivariate_gamma():
+    compare(A._compute_linear_combination, torch.randn(3, 2, 2), torch.randn(4, 3))
+    compare(lambda x, out: A.mvlgamma.out(x, 3, out=out), torch.rand(5) + 3, torch.empty(5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.uint8, torch.bool])
+def test_hash_tensor(dtype):
+    x = (torch.randn(3, 4, 2) * 50).to(dtype)
+    for named in ({}, {"dim": 1}, {"dim": (0, 2), "keepdim": True}):
+        compare(torch.hash_tensor, x, **named)
