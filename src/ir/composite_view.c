@@ -186,8 +186,11 @@ static ir_value disarrange(ir_builder *b, ir_value update, const plan *p) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < p->rank; ++i)
     if (p->view_dim[i] >= 0) permutation[n++] = p->view_dim[i], placed[p->view_dim[i]] = true;
-  for (uint32_t d = 0; d < view.rank; ++d)
-    if (!placed[d]) permutation[n++] = d; /* of size 1: writes do not overlap */
+  for (uint32_t d = 0; d < view.rank; ++d) {
+    if (placed[d]) continue;
+    if (view.dims[d] > 1) update = ir_slice_dim(b, update, d, 0, 1, 1); /* one element many times: one number for all */
+    permutation[n++] = d;
+  }
   return ir_reshape(b, ir_transpose(b, update, permutation), p->rank, p->size);
 }
 
@@ -226,10 +229,11 @@ ir_value ir_view_write(ir_builder *b, ir_value x, ir_value update, const ir_as_s
   }
   const int64_t total = ir_numel(operand), count = ir_numel(view), zero = 0;
   const ir_i64s first = {&zero, 1};
-  const ir_scatter_attrs attrs = {.inserted_window_dims = first,
-                                  .scatter_dims_to_operand_dims = first,
-                                  .index_vector_dim = 1,
-                                  .unique_indices = true};
+  const ir_scatter_attrs attrs = {
+      .inserted_window_dims = first,
+      .scatter_dims_to_operand_dims = first,
+      .index_vector_dim = 1,
+      .unique_indices = false}; /* one number for all may be written to views that overlap */
   ir_value indices = ir_reshape(b, flat_indices(b, operand, view, a), 1, &count);
   ir_value y = ir_scatter(b, ir_reshape(b, x, 1, &total), indices, ir_reshape(b, update, 1, &count), &attrs, IR_NO_OP);
   return ir_reshape(b, y, operand.rank, operand.dims);
