@@ -593,6 +593,18 @@ bool shape_loss(const aten_call *call, aten_shape *outs) { /* self, target, redu
   return true;
 }
 
+/* self [N, C] or [C], target of its sizes, reduction; results: loss, is_target. The loss of [C] has no dimension, as on
+ * the CPU: Meta gives it one. */
+bool shape_multilabel_margin_loss(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *target = aten_call_tensor(call, 1);
+  if (!x || !target || target->dtype != TTPU_I64 || !base_dtype_is_float((ttpu_dtype)x->dtype)) return false;
+  if (x->rank > 2 || !same_sizes(x, target) || numel(x) == 0) return false;
+  bool each = aten_call_int(call, 2, 1) == NN_REDUCTION_NONE && x->rank == 2;
+  shape_of(&outs[0], x->dtype, each ? 1 : 0, x->sizes);
+  shape_of(&outs[1], x->dtype, x->rank, x->sizes);
+  return true;
+}
+
 /* self [N, C] (or [C]) and class numbers for it. */
 static bool classified(const aten_tensor *x, const aten_tensor *target, const aten_tensor *weight) {
   if (!x || !target || target->dtype != TTPU_I64 || !base_dtype_is_float((ttpu_dtype)x->dtype)) return false;
