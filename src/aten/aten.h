@@ -174,9 +174,11 @@ ttpu_dtype aten_math_dtype(ttpu_dtype t);
 
 /* torch.promote_types. */
 ttpu_dtype aten_promote(ttpu_dtype a, ttpu_dtype b);
-/* torch.result_type over tensors and numbers: dimensioned tensors before 0-d ones before wrapped numbers. */
+/* torch.result_type over tensors and numbers: dimensioned tensors before 0-d ones before wrapped numbers. The result is
+ * TTPU_NO_DTYPE where PyTorch refuses: uint16, uint32 and uint64 go with nothing but floats. */
 typedef struct aten_promotion {
   ttpu_dtype dim, zero, wrapped;
+  bool refused;
 } aten_promotion;
 void aten_promotion_add(aten_promotion *p, const aten_tensor *t);
 void aten_promotion_add_number(aten_promotion *p, ttpu_dtype number);

@@ -14,8 +14,16 @@ static int category(ttpu_dtype t) {
   return 0;
 }
 
-/* PyTorch gives uint8 a common type with every signed one, and the wider unsigned types with none: Meta raises for
- * those, so that what stands here for them is never seen. */
+static bool is_wide_unsigned(ttpu_dtype t) { return t == TTPU_U16 || t == TTPU_U32 || t == TTPU_U64; }
+
+/* uint8 has a common type with every signed one, the wider unsigned types with floats alone. */
+static bool have_common(ttpu_dtype a, ttpu_dtype b) {
+  if (a == b || a == TTPU_NO_DTYPE || b == TTPU_NO_DTYPE) return true;
+  if (is_wide_unsigned(a)) return category(b) == 2;
+  return !is_wide_unsigned(b) || category(a) == 2;
+}
+
+/* (For pairs that have none, some type: aten_promotion refuses them.) */
 static ttpu_dtype promote_integers(ttpu_dtype a, ttpu_dtype b) {
   static const ttpu_dtype by_bytes[9] = {[1] = TTPU_I8, [2] = TTPU_I16, [4] = TTPU_I32, [8] = TTPU_I64};
   bool signed_a = base_dtype_is_signed(a), signed_b = base_dtype_is_signed(b);
@@ -44,11 +52,15 @@ ttpu_dtype aten_promote(ttpu_dtype a, ttpu_dtype b) {
   return of_a == 1 ? promote_integers(a, b) : promote_floats(a, b);
 }
 
+static void add_to(aten_promotion *p, ttpu_dtype *sum, ttpu_dtype t) {
+  p->refused |= !have_common(*sum, t);
+  *sum = aten_promote(*sum, t);
+}
+
 void aten_promotion_add(aten_promotion *p, const aten_tensor *t) {
   if (t->flags & ATEN_UNDEFINED) return;
   if (t->flags & ATEN_WRAPPED) aten_promotion_add_number(p, t->dtype);
-  else if (t->rank == 0) p->zero = aten_promote(p->zero, t->dtype);
-  else p->dim = aten_promote(p->dim, t->dtype);
+  else add_to(p, t->rank == 0 ? &p->zero : &p->dim, t->dtype);
 }
 
 /* A Python float counts as the default float, which is taken to be f32 (the caller looks at the result's dtype where
@@ -56,16 +68,21 @@ void aten_promotion_add(aten_promotion *p, const aten_tensor *t) {
 void aten_promotion_add_number(aten_promotion *p, ttpu_dtype number) {
   if (number == TTPU_F64) number = TTPU_F32;
   if (number == TTPU_C128) number = TTPU_C64;
-  p->wrapped = aten_promote(p->wrapped, number);
+  add_to(p, &p->wrapped, number);
 }
 
-static ttpu_dtype combine(ttpu_dtype higher, ttpu_dtype lower) {
+static ttpu_dtype combine(ttpu_dtype higher, ttpu_dtype lower, bool *refused) {
   if (higher == TTPU_NO_DTYPE) return lower;
   if (lower == TTPU_NO_DTYPE) return higher;
   if (category(higher) >= category(lower)) return higher;
+  *refused |= category(lower) < 3 && !have_common(higher, lower); /* a complex number of lower priority goes with all */
   /* A complex number of lower priority takes the precision of the floating tensor. */
   if (category(lower) == 3 && category(higher) == 2) return higher == TTPU_F64 ? TTPU_C128 : TTPU_C64;
   return lower;
 }
 
-ttpu_dtype aten_promotion_result(const aten_promotion *p) { return combine(p->dim, combine(p->zero, p->wrapped)); }
+ttpu_dtype aten_promotion_result(const aten_promotion *p) {
+  bool refused = p->refused;
+  ttpu_dtype t = combine(p->dim, combine(p->zero, p->wrapped, &refused), &refused);
+  return refused ? TTPU_NO_DTYPE : t;
+}

@@ -236,7 +236,7 @@ static bool predicate_shape(const aten_call *call, uint32_t args, uint32_t promo
   pointwise p;
   collect(call, args, promoted, promoted, &p);
   outs->dtype = TTPU_BOOL;
-  return p.count > 0 && aten_shape_broadcast(p.count, p.tensors, outs);
+  return p.count > 0 && p.dtype != TTPU_NO_DTYPE && aten_shape_broadcast(p.count, p.tensors, outs);
 }
 
 static bool any_complex(const aten_call *call) {

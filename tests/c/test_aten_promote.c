@@ -40,6 +40,17 @@ TEST(dimensions_outrank_scalars_of_one_category) {
   CHECK_EQ(both(tensor(TTPU_I8, 1, 0), tensor(TTPU_I64, 0, 0)), TTPU_I8);
 }
 
+TEST(wide_unsigned_types_go_with_floats_alone) {
+  CHECK_EQ(both(tensor(TTPU_U16, 1, 0), tensor(TTPU_U16, 0, 0)), TTPU_U16);
+  CHECK_EQ(both(tensor(TTPU_U32, 1, 0), tensor(TTPU_F16, 1, 0)), TTPU_F16);
+  CHECK_EQ(both(tensor(TTPU_U16, 1, 0), tensor(TTPU_I8, 0, 0)), TTPU_U16); /* outranked, not promoted */
+  CHECK_EQ(both(tensor(TTPU_U64, 1, 0), tensor(TTPU_I64, 1, 0)), TTPU_NO_DTYPE);
+  CHECK_EQ(both(tensor(TTPU_BOOL, 1, 0), tensor(TTPU_U16, 1, 0)), TTPU_NO_DTYPE);
+  CHECK_EQ(both(tensor(TTPU_BOOL, 1, 0), tensor(TTPU_U16, 0, 0)), TTPU_NO_DTYPE);
+  CHECK_EQ(both(tensor(TTPU_U32, 1, 0), tensor(TTPU_C64, 1, 0)), TTPU_NO_DTYPE);
+  CHECK_EQ(both(tensor(TTPU_U32, 1, 0), tensor(TTPU_C64, 0, 0)), TTPU_C64);
+}
+
 TEST(python_numbers_have_the_lowest_priority) {
   CHECK_EQ(both(tensor(TTPU_BF16, 1, 0), tensor(TTPU_F64, 0, ATEN_WRAPPED | ATEN_NUMBER)), TTPU_BF16);
   CHECK_EQ(both(tensor(TTPU_I64, 1, 0), tensor(TTPU_F64, 0, ATEN_WRAPPED | ATEN_NUMBER)),
