@@ -389,8 +389,9 @@ static void copy_16(int64_t n, void *d, const void *pa, const void *pb, const vo
 
 /* ---- conversions ------------------------------------------------------------------------------ */
 
-/* Float to integer truncates; what does not fit gives the most negative number, as x86 does; narrow integers take the
- * low bits of the 32-bit one. */
+/* Float to integer truncates. What does not fit becomes what base_scalar_convert says: the most negative number of the
+ * conversion used, which is the 64-bit one for i64, u64 and u8, else the 32-bit one; u32 and u64 take the upper half of
+ * their range apart. */
 MATH_INLINE int32_t i32_of_f32(float x) { return (x >= -2147483648.0f) & (x < 2147483648.0f) ? (int32_t)x : INT32_MIN; }
 MATH_INLINE int32_t i32_of_f64(double x) { return (x > -2147483649.0) & (x < 2147483648.0) ? (int32_t)x : INT32_MIN; }
 MATH_INLINE int64_t i64_of_f64(double x) {
@@ -398,9 +399,15 @@ MATH_INLINE int64_t i64_of_f64(double x) {
 }
 MATH_INLINE int64_t i64_of_f32(float x) { return i64_of_f64((double)x); }
 MATH_INLINE uint64_t u64_of_f64(double x) {
-  return x >= 9223372036854775808.0 && x < 18446744073709551616.0 ? (uint64_t)x : (uint64_t)i64_of_f64(x);
+  int upper = x >= 9223372036854775808.0;
+  return (uint64_t)i64_of_f64(upper ? x - 9223372036854775808.0 : x) ^ (uint64_t)upper << 63;
 }
 MATH_INLINE uint64_t u64_of_f32(float x) { return u64_of_f64((double)x); }
+MATH_INLINE uint32_t u32_of_f64(double x) {
+  int upper = x >= 2147483648.0;
+  return (uint32_t)i32_of_f64(upper ? x - 2147483648.0 : x) ^ (uint32_t)upper << 31;
+}
+MATH_INLINE uint32_t u32_of_f32(float x) { return u32_of_f64((double)x); }
 
 /* CONVERT_TO(type, its element, expression of an integer x, of f32, of f64). */
 #define CONVERT_TO(to, T, of_integer, of_f32, of_f64)                                                                  \
@@ -419,11 +426,13 @@ CONVERT_COMPLEX(BOOL, uint8_t, x != 0, x != 0)
   CONVERT_COMPLEX(name, T, (uint32_t)i32_of_f32(crealf(x)), (uint32_t)i32_of_f64(creal(x)))
 TO_NARROW(I8, int8_t)
 TO_NARROW(I16, int16_t)
-TO_NARROW(U8, uint8_t)
+/* An f32 beyond 32 bits is a multiple of 256: its low byte is 0 by either conversion. */
+CONVERT_TO(U8, uint8_t, x, (uint32_t)i32_of_f32(x), (uint64_t)i64_of_f64(x))
+CONVERT_COMPLEX(U8, uint8_t, (uint32_t)i32_of_f32(crealf(x)), (uint64_t)i64_of_f64(creal(x)))
 TO_NARROW(U16, uint16_t)
 TO_NARROW(I32, int32_t)
-CONVERT_TO(U32, uint32_t, x, (uint64_t)i64_of_f32(x), (uint64_t)i64_of_f64(x))
-CONVERT_COMPLEX(U32, uint32_t, (uint64_t)i64_of_f32(crealf(x)), (uint64_t)i64_of_f64(creal(x)))
+CONVERT_TO(U32, uint32_t, x, u32_of_f32(x), u32_of_f64(x))
+CONVERT_COMPLEX(U32, uint32_t, u32_of_f32(crealf(x)), u32_of_f64(creal(x)))
 CONVERT_TO(I64, int64_t, x, i64_of_f32(x), i64_of_f64(x))
 CONVERT_COMPLEX(I64, int64_t, i64_of_f32(crealf(x)), i64_of_f64(creal(x)))
 CONVERT_TO(U64, uint64_t, x, u64_of_f32(x), u64_of_f64(x))
