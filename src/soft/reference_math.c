@@ -9,7 +9,7 @@ double ref_digamma(double x) {
   if (x == 0) return copysign(INFINITY, -x);
   if (isinf(x)) return x > 0 ? x : NAN;
   if (x < 0) {
-    double whole, fraction = modf(x, &whole);
+    double fraction = x - rint(x); /* exact, so that a pole near by is seen from its true distance */
     if (fraction == 0) return NAN;
     return ref_digamma(1 - x) - M_PI / tan(M_PI * fraction);
   }
