@@ -1,6 +1,7 @@
 /* Special functions: Bessel, error and gamma functions, orthogonal polynomials. Formulas and coefficients are those of
  * Cephes, as in PyTorch's CPU kernels; both sides of a case distinction are computed and one is selected, so that each
- * side is given arguments at which it is defined. */
+ * side is given arguments at which it is defined. (PyTorch lost the leading coefficient 1 of the denominators that Cephes
+ * evaluates with p1evl, those of the Bessel and Airy functions: its results are off by up to 2e-7, ours are not.) */
 #include <math.h>
 
 #include "aten/aten_int.h"
@@ -47,10 +48,14 @@ static ir_value chebyshev_series(aten_lowering *c, ir_value x, uint32_t count, c
   return mul_n(c, sub(c, b0, b2), 0.5);
 }
 
-/* SPECIAL(name) { body }: an operator of one floating operand x. */
+/* An operand in f64. The sums and quotients of these functions lose a few digits on the way (and all of them near a
+ * zero), which f32 results must not show. */
+static ir_value wide_in(aten_point *p, uint32_t arg) { return ir_convert(p->c->b, aten_point_in(p, arg), TTPU_F64); }
+
+/* SPECIAL(name) { body }: an operator of one floating operand, x in f64. */
 #define SPECIAL(name)                                                                                  \
   static ir_value name##_of(aten_lowering *c, ir_value x);                                             \
-  static ir_value name##_point(aten_point *p) { return name##_of(p->c, aten_point_in(p, 0)); }         \
+  static ir_value name##_point(aten_point *p) { return name##_of(p->c, wide_in(p, 0)); }               \
   void lower_##name(aten_lowering *c) { aten_pointwise(c, ARG(0), ATEN_PROMOTE_FLOAT, name##_point); } \
   static ir_value name##_of(aten_lowering *c, ir_value x)
 
@@ -102,23 +107,26 @@ SPECIAL(modified_k1) { return unscaled_k(c, x, true); }
 
 /* ---- Bessel functions ---------------------------------------------------------------------------- */
 
-/* sqrt(2/(pi x)) (P cos(x - phase) - Q sin(x - phase)), and for the second kind P sin + Q cos; x >= 5. */
-static ir_value far_bessel(aten_lowering *c, ir_value x, ir_value p, ir_value q, double phase, bool second) {
+/* sqrt(2/(pi x)) (P cos(x - phase) - Q sin(x - phase)), and for the second kind P sin + Q cos; x >= 5. The phase is
+ * pi/4 for order 0 and 3 pi/4 for order 1: sines and cosines of x itself, which are right however large x is, give those
+ * of the difference by (sin x +- cos x) / sqrt(2). */
+static ir_value far_bessel(aten_lowering *c, ir_value x, ir_value p, ir_value q, bool one, bool second) {
   ir_builder *b = c->b;
-  ir_value turned = add_n(c, x, -phase), sine = ir_sine(b, turned), cosine = ir_cosine(b, turned);
+  ir_value plus = add(c, ir_sine(b, x), ir_cosine(b, x)), minus = sub(c, ir_sine(b, x), ir_cosine(b, x));
+  ir_value cosine = one ? minus : plus, sine = one ? neg(c, plus) : minus;
   q = mul(c, n_over(c, 5, x), q);
   ir_value wave = second ? add(c, mul(c, p, sine), mul(c, q, cosine)) : sub(c, mul(c, p, cosine), mul(c, q, sine));
-  return over(c, mul_n(c, wave, 0.797884560802865355879892119868763737 /* sqrt(2/pi) */), root(c, x));
+  return over(c, mul_n(c, wave, 0.564189583547756286948 /* 1/sqrt(pi) */), root(c, x));
 }
 
 static ir_value far_0(aten_lowering *c, ir_value x, bool second) {
   ir_value z = n_over(c, 25, mul(c, x, x));
-  return far_bessel(c, x, over(c, POLY(z, J0_PP), POLY(z, J0_PQ)), over(c, POLY(z, J0_QP), POLY(z, J0_QQ)), M_PI_4,
+  return far_bessel(c, x, over(c, POLY(z, J0_PP), POLY(z, J0_PQ)), over(c, POLY(z, J0_QP), POLY(z, J0_QQ)), false,
                     second);
 }
 static ir_value far_1(aten_lowering *c, ir_value x, bool second) {
   ir_value z = n_over(c, 25, mul(c, x, x));
-  return far_bessel(c, x, over(c, POLY(z, J1_PP), POLY(z, J1_PQ)), over(c, POLY(z, J1_QP), POLY(z, J1_QQ)), 3 * M_PI_4,
+  return far_bessel(c, x, over(c, POLY(z, J1_PP), POLY(z, J1_PQ)), over(c, POLY(z, J1_QP), POLY(z, J1_QQ)), true,
                     second);
 }
 /* x kept within [0, 5] for the near formula, at 5 and above for the far one. */
@@ -137,7 +145,8 @@ SPECIAL(bessel_j1) {
   ir_value size = ir_abs(c->b, x), inner = near_argument(c, size), z = mul(c, inner, inner);
   ir_value zeros = mul(c, add_n(c, z, -14.6819706421238932572), add_n(c, z, -49.2184563216946036703));
   ir_value near = mul(c, mul(c, over(c, POLY(z, J1_RP), POLY(z, J1_RQ)), inner), zeros);
-  return odd(c, x, pick(c, cmp_n(c, IR_LE, size, 5), near, far_1(c, far_argument(c, size), false)));
+  ir_value r = odd(c, x, pick(c, cmp_n(c, IR_LE, size, 5), near, far_1(c, far_argument(c, size), false)));
+  return pick(c, cmp_n(c, IR_EQ, x, 0), x, r);
 }
 
 /* -inf at 0, NaN below. */
@@ -202,8 +211,7 @@ SPECIAL(airy_ai) {
 
 /* exp(x^2) with x^2 in two parts: the square of x rounded to half its digits, which is exact, and the rest. */
 static ir_value exp_of_square(aten_lowering *c, ir_value x) {
-  double split = aten_type(c, x).dtype == TTPU_F64 ? 0x1p27 + 1 : 0x1p12 + 1; /* Veltkamp */
-  ir_value big = mul_n(c, x, split), high = sub(c, big, sub(c, big, x)), low = sub(c, x, high);
+  ir_value big = mul_n(c, x, 0x1p27 + 1 /* Veltkamp */), high = sub(c, big, sub(c, big, x)), low = sub(c, x, high);
   ir_value rest = mul(c, low, add(c, x, high));
   return mul(c, exp_of(c, mul(c, high, high)), exp_of(c, rest));
 }
@@ -251,11 +259,14 @@ SPECIAL(ndtri) {
   return pick_n(c, either(c, outside, aten_is_nan(c, x)), NAN, r);
 }
 
-SPECIAL(entr) {
+static ir_value entr_point(aten_point *p) {
+  aten_lowering *c = p->c;
+  ir_value x = aten_point_in(p, 0);
   ir_value inside = neg(c, mul(c, x, log_of(c, x)));
   ir_value r = pick(c, cmp_n(c, IR_GT, x, 0), inside, pick_n(c, cmp_n(c, IR_EQ, x, 0), 0, num(c, x, -INFINITY)));
   return pick(c, aten_is_nan(c, x), x, r);
 }
+void lower_entr(aten_lowering *c) { aten_pointwise(c, ARG(0), ATEN_PROMOTE_FLOAT, entr_point); }
 
 /* ---- loops over whole tensors -------------------------------------------------------------------- */
 
@@ -352,25 +363,22 @@ static ir_value hurwitz(aten_lowering *c, ir_value x, ir_value q) {
     factor = mul(c, factor, add_n(c, x, 2 * i + 1));
     term = over(c, term, w);
   }
+  /* Poles count before NaN, as on CPU: zeta(1, NaN) and zeta(NaN, 0) are infinite. */
+  sum = pick_n(c, either(c, aten_is_nan(c, x), aten_is_nan(c, q)), NAN, sum);
   sum = pick_n(c, both(c, left, ir_not_bits(b, whole_x)), NAN, sum);
   sum = pick_n(c, both(c, left, whole_q), INFINITY, sum);
   sum = pick_n(c, cmp_n(c, IR_LT, x, 1), NAN, sum);
-  sum = pick_n(c, cmp_n(c, IR_EQ, x, 1), INFINITY, sum);
-  return pick_n(c, either(c, aten_is_nan(c, x), aten_is_nan(c, q)), NAN, sum);
+  return pick_n(c, cmp_n(c, IR_EQ, x, 1), INFINITY, sum);
 }
 
-static ir_value zeta_point(aten_point *p) {
-  return hurwitz(p->c, ir_convert(p->c->b, aten_point_in(p, 0), TTPU_F64),
-                 ir_convert(p->c->b, aten_point_in(p, 1), TTPU_F64));
-}
+static ir_value zeta_point(aten_point *p) { return hurwitz(p->c, wide_in(p, 0), wide_in(p, 1)); }
 void lower_zeta(aten_lowering *c) { aten_pointwise(c, ARG(0) | ARG(1), ATEN_PROMOTE_FLOAT, zeta_point); }
 
 /* (-1)^(n+1) n! zeta(n + 1, x). */
 static ir_value polygamma_point(aten_point *p) {
   aten_lowering *c = p->c;
   int64_t n = aten_int(c, 0);
-  ir_value x = ir_convert(c->b, aten_point_in(p, 1), TTPU_F64);
-  ir_value sum = hurwitz(c, num(c, x, (double)n + 1), x);
+  ir_value x = wide_in(p, 1), sum = hurwitz(c, num(c, x, (double)n + 1), x);
   return mul_n(c, sum, (n % 2 ? 1 : -1) * exp(lgamma((double)n + 1)));
 }
 static ir_value digamma_point(aten_point *p) {
@@ -379,22 +387,15 @@ static ir_value digamma_point(aten_point *p) {
            pole = both(c, cmp_n(c, IR_LT, x, 0), ir_compare(c->b, IR_EQ, x, ir_floor(c->b, x)));
   return pick(c, cmp_n(c, IR_EQ, x, 0), n_over(c, -1, x), pick_n(c, pole, NAN, ir_digamma(c->b, x)));
 }
-/* By reflection on the left, six steps of recurrence, and the asymptotic series. */
+/* zeta(2, x), left of 1/2 by reflection: pi^2 / sin^2(pi x) - zeta(2, 1 - x). The sine is that of x's distance to the
+ * nearest integer, which is exact; at the poles it is 0 and the result infinite. */
 static ir_value trigamma_point(aten_point *p) {
   aten_lowering *c = p->c;
-  ir_value x = aten_point_in(p, 1), left = cmp_n(c, IR_LT, x, 0.5), sine = ir_sine(c->b, mul_n(c, x, M_PI));
-  ir_value reflected = pick(c, left, neg(c, n_over(c, M_PI * M_PI, mul(c, sine, sine))), num(c, x, 0));
-  x = pick(c, left, sub(c, num(c, x, 1), x), x);
-  ir_value sum = reflected;
-  for (int i = 0; i < 6; ++i) {
-    sum = add(c, sum, n_over(c, 1, mul(c, x, x)));
-    x = add_n(c, x, 1);
-  }
-  static const double series[] = {1.0 / 42, -1.0 / 30, 1.0 / 6};
-  ir_value inverse = n_over(c, 1, mul(c, x, x));
-  ir_value tail = add_n(c, add(c, n_over(c, 0.5, x), mul(c, inverse, POLY(inverse, series))), 1);
-  sum = add(c, sum, over(c, tail, x));
-  return pick(c, left, neg(c, sum), sum);
+  ir_value x = wide_in(p, 1), left = cmp_n(c, IR_LT, x, 0.5);
+  ir_value apart = sub(c, x, ir_round_nearest_even(c->b, x)), sine = ir_sine(c->b, mul_n(c, apart, M_PI));
+  ir_value two = num(c, x, 2), sum = hurwitz(c, two, pick(c, left, sub(c, num(c, x, 1), x), x));
+  sum = pick_n(c, cmp_n(c, IR_EQ, x, INFINITY), 0, sum);
+  return pick(c, left, sub(c, n_over(c, M_PI * M_PI, mul(c, sine, sine)), sum), sum);
 }
 
 void lower_polygamma(aten_lowering *c) { /* n, self */
@@ -438,7 +439,7 @@ static void gamma_fraction_step(aten_lowering *c, ir_value count, const ir_value
 static ir_value incomplete_gamma(aten_point *p, bool upper) {
   aten_lowering *c = p->c;
   ir_builder *b = c->b;
-  ir_value a = ir_convert(b, aten_point_in(p, 0), TTPU_F64), x = ir_convert(b, aten_point_in(p, 1), TTPU_F64);
+  ir_value a = wide_in(p, 0), x = wide_in(p, 1);
   ir_value inf_a = aten_is_inf(c, a), inf_x = aten_is_inf(c, x);
   ir_value usual = both(c, cmp_n(c, IR_GT, a, 0), cmp_n(c, IR_GT, x, 0));
   usual = both(c, usual, ir_not_bits(b, either(c, inf_a, inf_x)));
@@ -458,13 +459,14 @@ static ir_value incomplete_gamma(aten_point *p, bool upper) {
 
   ir_value r = upper ? pick(c, low, sub(c, one, lower), higher) : pick(c, low, lower, sub(c, one, higher));
   double at_zero = upper ? 1 : 0, at_end = 1 - at_zero;
-  r = pick_n(c, cmp_n(c, IR_EQ, x, 0), at_zero, r);
-  r = pick_n(c, cmp_n(c, IR_EQ, a, 0), at_end, r);
+  /* From the least to the most telling argument, as on CPU, where igamma(NaN, inf) is 1 and igamma(inf, NaN) is 0. */
+  r = pick_n(c, either(c, aten_is_nan(c, a), aten_is_nan(c, x)), NAN, r);
   r = pick_n(c, inf_x, at_end, r);
   r = pick_n(c, inf_a, at_zero, r);
+  r = pick_n(c, cmp_n(c, IR_EQ, x, 0), at_zero, r);
+  r = pick_n(c, both(c, cmp_n(c, IR_EQ, a, 0), cmp_n(c, IR_GT, x, 0)), at_end, r);
   ir_value bad = either(c, both(c, inf_a, inf_x), both(c, cmp_n(c, IR_EQ, a, 0), cmp_n(c, IR_EQ, x, 0)));
   bad = either(c, bad, either(c, cmp_n(c, IR_LT, a, 0), cmp_n(c, IR_LT, x, 0)));
-  bad = either(c, bad, either(c, aten_is_nan(c, a), aten_is_nan(c, x)));
   return pick_n(c, bad, NAN, r);
 }
 static ir_value lower_gamma_point(aten_point *p) { return incomplete_gamma(p, false); }
