@@ -35,88 +35,7 @@ static ir_value is_zero(aten_lowering *c, ir_value x) { return ir_compare(c->b, 
 static ir_value is_negative(aten_lowering *c, ir_value x) { return ir_compare(c->b, IR_LT, x, ir_zeros_like(c->b, x)); }
 static ir_value none_true(aten_point *p) { return ir_fill_i64(p->c->b, TTPU_BOOL, p->rank, p->sizes, 0); }
 
-/* ---- complex functions that StableHLO has for real numbers only ---------------------------------- */
-
 static ir_value make(aten_lowering *c, ir_value re, ir_value im) { return ir_complex(c->b, re, im); }
-/* i*z and -i*z. */
-static ir_value times_i(aten_lowering *c, ir_value z) {
-  ir_builder *b = c->b;
-  return make(c, ir_negate(b, ir_imag(b, z)), ir_real(b, z));
-}
-static ir_value over_i(aten_lowering *c, ir_value z) {
-  ir_builder *b = c->b;
-  return make(c, ir_imag(b, z), ir_negate(b, ir_real(b, z)));
-}
-
-static ir_value complex_sinh(aten_lowering *c, ir_value z) {
-  ir_builder *b = c->b;
-  ir_value x = ir_real(b, z), y = ir_imag(b, z);
-  return make(c, ir_multiply(b, ir_sinh(b, x), ir_cosine(b, y)), ir_multiply(b, ir_cosh(b, x), ir_sine(b, y)));
-}
-
-static ir_value complex_cosh(aten_lowering *c, ir_value z) {
-  ir_builder *b = c->b;
-  ir_value x = ir_real(b, z), y = ir_imag(b, z);
-  return make(c, ir_multiply(b, ir_cosh(b, x), ir_cosine(b, y)), ir_multiply(b, ir_sinh(b, x), ir_sine(b, y)));
-}
-
-/* 1 - z and 1 + z, the imaginary part's sign kept where it is 0: it says on which side of a branch cut z lies. */
-static ir_value one_minus(aten_lowering *c, ir_value z) {
-  ir_value x = ir_real(c->b, z);
-  return make(c, ir_subtract(c->b, aten_like(c, x, 1), x), ir_negate(c->b, ir_imag(c->b, z)));
-}
-static ir_value one_plus(aten_lowering *c, ir_value z) {
-  ir_value x = ir_real(c->b, z);
-  return make(c, ir_add(c->b, aten_like(c, x, 1), x), ir_imag(c->b, z));
-}
-
-/* Kahan, "Branch cuts for complex elementary functions": from the square roots of 1-z and 1+z, which keeps the
- * branch cuts and signed zeros without any case. asinh(x) of a real x is the composite, stable near 0. */
-static ir_value complex_asin(aten_lowering *c, ir_value z) {
-  ir_builder *b = c->b;
-  ir_value x = ir_real(b, z), minus = ir_sqrt(b, one_minus(c, z)), plus = ir_sqrt(b, one_plus(c, z));
-  ir_value real_part = ir_real(b, ir_multiply(b, minus, plus)); /* Re(sqrt(1-z) sqrt(1+z)) */
-  ir_value conjugate = make(c, ir_real(b, minus), ir_negate(b, ir_imag(b, minus)));
-  ir_value imag_part = ir_imag(b, ir_multiply(b, conjugate, plus));
-  return make(c, ir_atan2(b, x, real_part), ir_asinh(b, imag_part));
-}
-
-static ir_value complex_acos(aten_lowering *c, ir_value z) {
-  ir_builder *b = c->b;
-  ir_value minus = ir_sqrt(b, one_minus(c, z)), plus = ir_sqrt(b, one_plus(c, z));
-  ir_value angle = ir_atan2(b, ir_real(b, minus), ir_real(b, plus));
-  ir_value conjugate = make(c, ir_real(b, plus), ir_negate(b, ir_imag(b, plus)));
-  ir_value imag_part = ir_imag(b, ir_multiply(b, conjugate, minus));
-  return make(c, ir_multiply(b, angle, aten_like(c, angle, 2)), ir_asinh(b, imag_part));
-}
-
-static ir_value complex_acosh(aten_lowering *c, ir_value z) {
-  ir_builder *b = c->b;
-  ir_value x = ir_real(b, z), less = make(c, ir_subtract(b, x, aten_like(c, x, 1)), ir_imag(b, z));
-  ir_value minus = ir_sqrt(b, less), plus = ir_sqrt(b, one_plus(c, z));
-  ir_value conjugate = make(c, ir_real(b, minus), ir_negate(b, ir_imag(b, minus)));
-  ir_value real_part = ir_asinh(b, ir_real(b, ir_multiply(b, conjugate, plus)));
-  ir_value angle = ir_atan2(b, ir_imag(b, minus), ir_real(b, plus));
-  return make(c, real_part, ir_multiply(b, angle, aten_like(c, angle, 2)));
-}
-
-/* atanh(z) = log((1+z)/(1-z)) / 2, in real arithmetic: Re = log1p(4x / ((1-x)^2 + y^2)) / 4 for x >= 0, and odd. */
-static ir_value complex_atanh(aten_lowering *c, ir_value z) {
-  ir_builder *b = c->b;
-  ir_value re = ir_real(b, z), y = ir_imag(b, z), x = ir_abs(b, re), one = aten_like(c, x, 1);
-  ir_value below = ir_subtract(b, one, x), square = ir_multiply(b, y, y);
-  ir_value distance = ir_add(b, ir_multiply(b, below, below), square);
-  ir_value ratio = ir_divide(b, ir_multiply(b, aten_like(c, x, 4), x), distance);
-  ir_value size = ir_multiply(b, ir_log_plus_one(b, ratio), aten_like(c, x, 0.25));
-  ir_value left = ir_compare(b, IR_LT, re, ir_zeros_like(b, re));
-  size = ir_select(b, left, ir_negate(b, size), size);
-  ir_value denominator = ir_subtract(b, ir_multiply(b, below, ir_add(b, one, x)), square);
-  ir_value angle = ir_atan2(b, ir_multiply(b, aten_like(c, y, 2), y), denominator);
-  return make(c, size, ir_multiply(b, angle, aten_like(c, angle, 0.5)));
-}
-
-static ir_value complex_asinh(aten_lowering *c, ir_value z) { return over_i(c, complex_asin(c, times_i(c, z))); }
-static ir_value complex_atan(aten_lowering *c, ir_value z) { return over_i(c, complex_atanh(c, times_i(c, z))); }
 
 /* ---- one operand --------------------------------------------------------------------------------- */
 
@@ -124,16 +43,6 @@ static ir_value complex_atan(aten_lowering *c, ir_value z) { return over_i(c, co
   POINT(name, SELF, ATEN_PROMOTE_FLOAT) { return build(b, aten_point_in(p, 0)); }
 #define UNARY_FLOAT_EACH(name, build) \
   POINT_EACH(name, SELF, ATEN_PROMOTE_FLOAT) { return build(b, aten_point_in(p, 0)); }
-#define UNARY_COMPLEX(name, build, complex_build)             \
-  POINT(name, SELF, ATEN_PROMOTE_FLOAT) {                     \
-    ir_value x = aten_point_in(p, 0);                         \
-    return is_complex(p) ? complex_build(c, x) : build(b, x); \
-  }
-#define UNARY_COMPLEX_EACH(name, build, complex_build)        \
-  POINT_EACH(name, SELF, ATEN_PROMOTE_FLOAT) {                \
-    ir_value x = aten_point_in(p, 0);                         \
-    return is_complex(p) ? complex_build(c, x) : build(b, x); \
-  }
 
 UNARY_FLOAT_EACH(cos, ir_cosine)
 UNARY_FLOAT_EACH(sin, ir_sine)
@@ -150,14 +59,14 @@ UNARY_FLOAT_EACH(erf, ir_erf)
 UNARY_FLOAT_EACH(erfc, ir_erfc)
 UNARY_FLOAT(erfinv, ir_erf_inv)
 UNARY_FLOAT_EACH(lgamma, ir_lgamma)
-UNARY_COMPLEX_EACH(acos, ir_acos, complex_acos)
-UNARY_COMPLEX_EACH(asin, ir_asin, complex_asin)
-UNARY_COMPLEX_EACH(atan, ir_atan, complex_atan)
-UNARY_COMPLEX(acosh, ir_acosh, complex_acosh)
-UNARY_COMPLEX(asinh, ir_asinh, complex_asinh)
-UNARY_COMPLEX(atanh, ir_atanh, complex_atanh)
-UNARY_COMPLEX_EACH(cosh, ir_cosh, complex_cosh)
-UNARY_COMPLEX_EACH(sinh, ir_sinh, complex_sinh)
+UNARY_FLOAT_EACH(acos, ir_acos)
+UNARY_FLOAT_EACH(asin, ir_asin)
+UNARY_FLOAT_EACH(atan, ir_atan)
+UNARY_FLOAT(acosh, ir_acosh)
+UNARY_FLOAT(asinh, ir_asinh)
+UNARY_FLOAT(atanh, ir_atanh)
+UNARY_FLOAT_EACH(cosh, ir_cosh)
+UNARY_FLOAT_EACH(sinh, ir_sinh)
 
 /* digamma(+-0) is -+inf on CPU, and NaN at the negative integers. */
 POINT(digamma, SELF, ATEN_PROMOTE_FLOAT) {
@@ -169,7 +78,10 @@ POINT(digamma, SELF, ATEN_PROMOTE_FLOAT) {
 
 POINT(exp2, SELF, ATEN_PROMOTE_FLOAT) {
   ir_value x = aten_point_in(p, 0);
-  if (is_complex(p)) return ir_exponential(b, ir_multiply(b, x, aten_like(c, x, M_LN2)));
+  if (is_complex(p)) { /* by parts: inf * (ln(2) + 0i) would have a NaN */
+    ir_value re = ir_real(b, x), ln2 = aten_like(c, re, M_LN2);
+    return ir_exponential(b, make(c, ir_multiply(b, re, ln2), ir_multiply(b, ir_imag(b, x), ln2)));
+  }
   return ir_power(b, aten_like(c, x, 2), x);
 }
 
@@ -233,7 +145,7 @@ POINT(sgn, SELF, ATEN_PROMOTE) {
   ir_value x = aten_point_in(p, 0);
   if (!is_complex(p)) return real_sign(p, x);
   ir_value size = ir_abs(b, x);
-  ir_value unit = ir_divide(b, x, make(c, size, ir_zeros_like(b, size)));
+  ir_value unit = make(c, ir_divide(b, ir_real(b, x), size), ir_divide(b, ir_imag(b, x), size));
   return ir_select(b, is_zero(c, size), ir_zeros_like(b, x), unit);
 }
 
