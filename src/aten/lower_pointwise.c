@@ -175,10 +175,22 @@ POINT(rad2deg, SELF, ATEN_PROMOTE_FLOAT) {
   return ir_multiply(b, aten_point_in(p, 0), aten_point_const(p, 180 / M_PI));
 }
 
+/* sin(pi x) / (pi x). The sine is that of x's distance to the nearest integer, which is exact, where pi x is not. In f64:
+ * pi alone has half an f32 ULP. */
 POINT(sinc, SELF, ATEN_PROMOTE_FLOAT) {
-  ir_value x = aten_point_in(p, 0), product = ir_multiply(b, x, aten_like(c, x, M_PI));
-  ir_value ratio = ir_divide(b, ir_sine(b, product), product);
-  return ir_select(b, is_zero(c, x), aten_like(c, x, 1), ratio);
+  ir_value x = aten_point_in(p, 0), one;
+  if (is_complex(p)) {
+    ir_value product = ir_multiply(b, x, aten_like(c, x, M_PI));
+    return ir_select(b, is_zero(c, x), aten_like(c, x, 1), ir_divide(b, ir_sine(b, product), product));
+  }
+  x = ir_convert(b, x, TTPU_F64);
+  one = aten_like(c, x, 1);
+  ir_value whole = ir_round_nearest_even(b, x), half = ir_multiply(b, whole, aten_like(c, x, 0.5));
+  ir_value sine = ir_sine(b, ir_multiply(b, ir_subtract(b, x, whole), aten_like(c, x, M_PI)));
+  ir_value odd = ir_compare(b, IR_NE, half, ir_floor(b, half));
+  sine = ir_select(b, odd, ir_negate(b, sine), sine);
+  ir_value ratio = ir_divide(b, sine, ir_multiply(b, x, aten_like(c, x, M_PI)));
+  return ir_select(b, is_zero(c, x), one, ratio);
 }
 
 POINT(logit, SELF, ATEN_PROMOTE_FLOAT) {
@@ -189,7 +201,14 @@ POINT(logit, SELF, ATEN_PROMOTE_FLOAT) {
     ir_value below = ir_compare(b, IR_LT, x, low), above = ir_compare(b, IR_GT, x, high);
     x = ir_select(b, below, low, ir_select(b, above, high, x));
   }
-  return ir_log(b, ir_divide(b, x, ir_subtract(b, one, x)));
+  /* log(x / (1 - x)); near 1/2, where that is near 0, log1p of the ratio less 1, on either side with the smaller part
+   * as the divisor. */
+  ir_value rest = ir_subtract(b, one, x), right = ir_compare(b, IR_GT, x, aten_like(c, x, 0.5));
+  ir_value low = ir_select(b, right, rest, x), near = ir_compare(b, IR_GT, low, aten_like(c, x, 0.25));
+  ir_value apart = ir_divide(b, ir_subtract(b, one, ir_add(b, low, low)), low);
+  apart = ir_log_plus_one(b, apart);
+  apart = ir_select(b, right, apart, ir_negate(b, apart));
+  return ir_select(b, near, apart, ir_log(b, ir_divide(b, x, rest)));
 }
 
 /* Without eps: NaN outside [0, 1]; with it: 0 outside [eps, 1 - eps]. */
