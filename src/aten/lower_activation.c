@@ -6,9 +6,10 @@
 #define SQRT_HALF 0.70710678118654752440
 #define SQRT_TWO 1.41421356237309504880
 
+/* Of equal operands maximum gives the second: the bound first, then, and -0 stays what it is, as on CPU. */
 void lower_relu(aten_lowering *c) {
   ir_value x = aten_in(c, 0);
-  aten_out(c, 0, ir_maximum(c->b, x, nn_const(c, x, 0)));
+  aten_out(c, 0, ir_maximum(c->b, nn_const(c, x, 0), x));
 }
 
 /* ---- GELU ------------------------------------------------------------------------------------------ */
@@ -160,7 +161,7 @@ void lower_rrelu_with_noise(aten_lowering *c) {
 
 void lower_hardtanh(aten_lowering *c) { /* self, min_val, max_val */
   ir_value x = nn_in(c, 0);
-  aten_out(c, 0, ir_minimum(c->b, ir_maximum(c->b, x, nn_number(c, 1, x)), nn_number(c, 2, x)));
+  aten_out(c, 0, ir_minimum(c->b, nn_number(c, 2, x), ir_maximum(c->b, nn_number(c, 1, x), x)));
 }
 
 void lower_hardtanh_backward(aten_lowering *c) { /* grad, self, min_val, max_val */
@@ -227,7 +228,7 @@ void lower_hardshrink(aten_lowering *c) { /* self, lambd */
 }
 
 void lower_threshold(aten_lowering *c) { /* self, threshold, value */
-  ir_value x = aten_in(c, 0);
+  ir_value x = nn_in(c, 0);              /* of a half type too, the threshold is not rounded to it */
   aten_out(c, 0, ir_select(c->b, ir_compare(c->b, IR_LE, x, nn_number(c, 1, x)), nn_number(c, 2, x), x));
 }
 

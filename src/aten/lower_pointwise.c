@@ -486,17 +486,16 @@ BINARY_EACH(maximum, ATEN_PROMOTE, ir_maximum)
 BINARY_EACH(minimum, ATEN_PROMOTE, ir_minimum)
 BINARY(atan2, ATEN_PROMOTE_FLOAT, ir_atan2)
 
-/* NaN gives way to a number. */
-static ir_value prefer_number(aten_point *p, ir_kind kind) {
+/* NaN gives way to a number, and of equal operands (zeros of either sign) the first is taken. */
+static ir_value prefer_number(aten_point *p, ir_direction first) {
   aten_lowering *c = p->c;
   ir_value x = aten_point_in(p, 0), y = aten_point_in(p, 1);
-  ir_value extreme = ir_binary(c->b, kind, x, y);
-  if (is_whole(p)) return extreme;
-  ir_value r = ir_select(c->b, aten_is_nan(c, y), x, extreme);
-  return ir_select(c->b, aten_is_nan(c, x), y, r);
+  ir_value takes = ir_compare(c->b, first, x, y);
+  if (!is_whole(p)) takes = either(c->b, takes, aten_is_nan(c, y));
+  return ir_select(c->b, takes, x, y);
 }
-POINT(fmax, PAIR, ATEN_PROMOTE) { return prefer_number(p, IR_MAXIMUM); }
-POINT(fmin, PAIR, ATEN_PROMOTE) { return prefer_number(p, IR_MINIMUM); }
+POINT(fmax, PAIR, ATEN_PROMOTE) { return prefer_number(p, IR_GE); }
+POINT(fmin, PAIR, ATEN_PROMOTE) { return prefer_number(p, IR_LE); }
 
 /* In the dtype itself: the neighbour of a bf16 is a bf16. */
 POINT(nextafter, PAIR, ATEN_PROMOTE) {
@@ -635,12 +634,15 @@ POINT(where, ARG(1) | ARG(2), ATEN_PROMOTE) {
   return ir_select(b, pred, aten_point_in_as(p, 1, p->common), aten_point_in_as(p, 2, p->common));
 }
 
-POINT(clamp, TRIPLE, ATEN_PROMOTE) {
-  ir_value x = aten_point_in(p, 0);
-  if (aten_point_has(p, 1)) x = ir_maximum(b, x, aten_point_in(p, 1));
-  if (aten_point_has(p, 2)) x = ir_minimum(b, x, aten_point_in(p, 2));
-  return x;
+/* A number as the bound comes first, so that an equal element (a zero of the other sign) stays, as on CPU. */
+static ir_value bounded(aten_point *p, ir_value x, uint32_t bound, ir_kind kind) {
+  if (!aten_point_has(p, bound)) return x;
+  ir_value limit = aten_point_in(p, bound);
+  return aten_point_number_of(p, bound) ? ir_binary(p->c->b, kind, limit, x) : ir_binary(p->c->b, kind, x, limit);
 }
+POINT(clamp, TRIPLE, ATEN_PROMOTE) { return bounded(p, bounded(p, aten_point_in(p, 0), 1, IR_MAXIMUM), 2, IR_MINIMUM); }
+POINT(clamp_min, PAIR, ATEN_PROMOTE) { return bounded(p, aten_point_in(p, 0), 1, IR_MAXIMUM); }
+POINT(clamp_max, PAIR, ATEN_PROMOTE) { return bounded(p, aten_point_in(p, 0), 1, IR_MINIMUM); }
 
 /* ---- cross product ------------------------------------------------------------------------------- */
 
