@@ -208,6 +208,20 @@ double aten_static(const aten_lowering *c, uint32_t arg) {
   return n->dtype == TTPU_F64 || n->dtype == TTPU_C128 ? n->value.d[0] : (double)n->value.i;
 }
 
+ir_value aten_vector_in(aten_lowering *c, uint32_t arg) {
+  const aten_arg *a = call_arg(c->call, arg);
+  int64_t count = a->count;
+  if (count == 0) return ir_fill_i64(c->b, TTPU_I64, 1, &count, 0);
+  ir_value *parts = base_arena_alloc(c->b->func->arena, (size_t)count * sizeof *parts);
+  if (!parts) return ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "%s: out of host memory", c->call->row->name);
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t at = a->first + (uint32_t)i;
+    ir_value v = a->kind == ATEN_INTS ? ir_scalar_i64(c->b, TTPU_I64, c->call->ints[at]) : c->number(c, at, TTPU_I64);
+    parts[i] = ir_reshape(c->b, v, 1, (int64_t[]){1});
+  }
+  return count == 1 ? parts[0] : ir_concatenate(c->b, (uint32_t)count, parts, 0);
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 ir_type aten_type(const aten_lowering *c, ir_value v) {

@@ -117,6 +117,7 @@ enum {
   ATEN_PRODUCT = 4,   /* multiplies matrices: its lowering reads `precision`, which only such a call carries */
   ATEN_CHECKED = 8,   /* its Meta kernel lets pass what the CPU's refuses: after Meta, the CPU is asked as well */
   ATEN_COMPLETE = 16, /* its shape function takes all that the CPU takes: the CPU raises the error of what it refuses */
+  ATEN_LISTS = 64,    /* its lists of integers are data like its Scalars; their values decide no more than sizes */
   ATEN_UNIFORM = 32,  /* its result is the same number everywhere: it may be written to elements that share memory */
 };
 typedef struct aten_row {
@@ -155,7 +156,9 @@ int64_t aten_int(const aten_lowering *c, uint32_t arg); /* int, bool */
 int64_t aten_int_or(const aten_lowering *c, uint32_t arg, int64_t none);
 ttpu_dtype aten_dtype_or(const aten_lowering *c, uint32_t arg, ttpu_dtype none); /* ScalarType? */
 ir_i64s aten_ints(const aten_lowering *c, uint32_t arg);                         /* empty when None */
-const char *aten_text(const aten_lowering *c, uint32_t arg);                     /* NULL when None */
+/* The integers of an ATEN_LISTS row's list as a vector. */
+ir_value aten_vector_in(aten_lowering *c, uint32_t arg);
+const char *aten_text(const aten_lowering *c, uint32_t arg); /* NULL when None */
 /* A dim argument, wrapped into [0, rank); rank 0 counts as rank 1. */
 uint32_t aten_dim(const aten_lowering *c, uint32_t arg, uint32_t rank);
 /* A list of dims, wrapped; an absent or empty list means all. Returns how many, sorted ascending. */

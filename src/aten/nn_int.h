@@ -11,7 +11,7 @@
  *   nn.c               this header
  *   aten_nn.def        the rows
  *   lower_*.c          the families, one file each: matmul, conv, pool, norm, softmax, activation, loss, index,
- *                      unique, histogram, embedding_bag, segment, shape, sort, attention, transformer, upsample,
+ *                      unique, histogram, ctc, embedding_bag, segment, shape, sort, attention, transformer, upsample,
  *                      grid_sampler, distance,
  *                      linear_algebra
  *   shape_nn.c         shape functions of these rows

@@ -436,6 +436,53 @@ bool shape_segment_reduce_backward(const aten_call *call, aten_shape *outs) {
   return true;
 }
 
+/* ---- connectionist temporal classification ------------------------------------------------------- */
+
+/* Element i of a list whose integers may be data. */
+static int64_t list_value(const aten_call *call, const aten_arg *list, uint32_t i) {
+  return list->kind == ATEN_INTS ? call->ints[list->first + i] : call->numbers[list->first + i].value.i;
+}
+
+/* Whether all of a list's `count` integers are in [0, most]; their sum and the largest of them. */
+static bool lengths_are(const aten_call *call, uint32_t arg, int64_t count, int64_t most, int64_t *sum,
+                        int64_t *largest) {
+  const aten_arg *list = &call->args[arg];
+  if ((list->kind != ATEN_INTS && list->kind != ATEN_SCALARS) || list->count != count) return false;
+  *sum = *largest = 0;
+  for (uint32_t i = 0; i < list->count; ++i) {
+    int64_t length = list_value(call, list, i);
+    if (length < 0 || length > most) return false;
+    *sum += length;
+    if (length > *largest) *largest = length;
+  }
+  return true;
+}
+
+/* log_probs [T, N, C], targets [N, ..] or all in a row, input_lengths, target_lengths, blank, zero_infinity */
+bool shape_ctc_loss(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *probs = aten_call_tensor(call, 0), *targets = aten_call_tensor(call, 1);
+  int64_t blank = aten_call_int(call, 4, 0), sum, longest, ignored;
+  if (!probs || !targets || probs->rank != 3 || !is_index_dtype(targets->dtype)) return false;
+  if ((probs->dtype != TTPU_F32 && probs->dtype != TTPU_F64) || numel(probs) == 0) return false;
+  int64_t steps = probs->sizes[0], batch = probs->sizes[1];
+  if (blank < 0 || blank >= probs->sizes[2] || (targets->rank != 1 && targets->rank != 2)) return false;
+  if (!lengths_are(call, 2, batch, steps, &ignored, &ignored)) return false;
+  if (!lengths_are(call, 3, batch, numel(targets), &sum, &longest)) return false;
+  if (targets->rank == 1 ? targets->sizes[0] != sum : targets->sizes[0] != batch || targets->sizes[1] < longest)
+    return false;
+  shape_of(&outs[0], probs->dtype, 1, &batch);
+  shape_of(&outs[1], probs->dtype, 3, (int64_t[]){batch, steps, 2 * longest + 1});
+  return true;
+}
+
+/* grad, log_probs, targets, ..: the lowering looks at the sizes of the others, since the CPU does not. */
+bool shape_ctc_loss_backward(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *probs = aten_call_tensor(call, 1);
+  if (!probs || probs->rank != 3 || (probs->dtype != TTPU_F32 && probs->dtype != TTPU_F64)) return false;
+  shape_of(outs, probs->dtype, 3, probs->sizes);
+  return true;
+}
+
 /* ---- norms --------------------------------------------------------------------------------------- */
 
 /* The row statistics' sizes: x's, with 1 in the normalised dims. False unless `normalized` are x's last sizes. */

@@ -122,6 +122,61 @@ static void expand_top_k(ir_builder *b, const ir_top_k_attrs *a, ir_value x, ir_
   for (uint32_t i = 0; i < 2; ++i) results[i] = ir_slice_dim(b, first + i, dim, 0, a->k, 1);
 }
 
+/* ---- path_scan ------------------------------------------------------------------------------ */
+
+/* x [N, S] with every state taking the value of the one `by` before it; -inf where there is none. */
+static ir_value shift_states(ir_builder *b, ir_value x, int64_t by) {
+  int64_t low[2] = {0, by}, high[2] = {0, -by};
+  return ir_pad(b, x, ir_scalar_f64(b, (ttpu_dtype)TYPE(x).dtype, -INFINITY), low, high, NULL);
+}
+
+/* log(exp(x) + exp(y) + exp(z)), -inf where all are. */
+static ir_value log_sum_of_three(ir_builder *b, ir_value x, ir_value y, ir_value z) {
+  ir_value high = ir_maximum(b, ir_maximum(b, x, y), z), low = ir_like_f64(b, high, -INFINITY);
+  high = ir_select(b, ir_compare(b, IR_EQ, high, low), ir_zeros_like(b, high), high);
+  ir_value sum = ir_exponential(b, ir_subtract(b, x, high));
+  sum = ir_add(b, sum, ir_exponential(b, ir_subtract(b, y, high)));
+  sum = ir_add(b, sum, ir_exponential(b, ir_subtract(b, z, high)));
+  return ir_add(b, ir_log(b, sum), high);
+}
+
+/* The step after `before` [N, S], at `t` (rank 0) of x. */
+static ir_value path_step(ir_builder *b, const ir_value *operands, ir_value t, ir_value before) {
+  ir_type row = TYPE(before);
+  ir_value zero = ir_scalar_i64(b, TTPU_I64, 0), starts[3] = {t, zero, zero}, low = ir_like_f64(b, before, -INFINITY);
+  ir_value now = ir_dynamic_slice(b, operands[0], starts, (int64_t[]){1, row.dims[0], row.dims[1]});
+  now = ir_reshape(b, now, 2, row.dims);
+  ir_value skipped = ir_select(b, operands[1], shift_states(b, before, 2), low);
+  ir_value on = ir_add(b, now, log_sum_of_three(b, before, shift_states(b, before, 1), skipped));
+  ir_value start = ir_broadcast_in_dim(b, operands[2], 2, row.dims, (int64_t[]){0});
+  t = ir_broadcast_to(b, t, 2, row.dims);
+  ir_value begun = ir_select(b, ir_compare(b, IR_EQ, t, start), now, on);
+  return ir_select(b, ir_compare(b, IR_LT, t, start), low, begun);
+}
+
+/* A loop over t whose state is t, the last row and the result so far. Narrow floats go on in f32. */
+static ir_value expand_path_scan(ir_builder *b, const ir_value *given) {
+  ttpu_dtype dtype = (ttpu_dtype)TYPE(given[0]).dtype, wide = base_dtype_bytes(dtype) < 4 ? TTPU_F32 : dtype;
+  const ir_value operands[3] = {ir_convert(b, given[0], wide), given[1], given[2]};
+  ir_type type = TYPE(operands[0]);
+  if (b->status || ir_numel(type) == 0) return given[0];
+  ir_value zero = ir_scalar_i64(b, TTPU_I64, 0);
+  const ir_value state[3] = {zero, ir_fill_i64(b, wide, 2, type.dims + 1, 0), ir_zeros_like(b, operands[0])};
+  const ir_type types[3] = {TYPE(state[0]), TYPE(state[1]), TYPE(state[2])};
+  ir_region *outer, *regions[2];
+  if (!(regions[0] = ir_region_begin(b, 3, types, &outer))) return 0;
+  ir_value more = ir_compare(b, IR_LT, regions[0]->first_arg, ir_scalar_i64(b, TTPU_I64, type.dims[0]));
+  ir_region_end(b, outer, 1, &more);
+  if (!(regions[1] = ir_region_begin(b, 3, types, &outer))) return 0;
+  ir_value t = regions[1]->first_arg, row = path_step(b, operands, t, t + 1);
+  ir_value place[3] = {t, ir_scalar_i64(b, TTPU_I64, 0), ir_scalar_i64(b, TTPU_I64, 0)};
+  ir_value slab = ir_reshape(b, row, 3, (int64_t[]){1, type.dims[1], type.dims[2]});
+  ir_value next[3] = {ir_add(b, t, ir_scalar_i64(b, TTPU_I64, 1)), row, ir_dynamic_update_slice(b, t + 2, slab, place)};
+  ir_region_end(b, outer, 3, next);
+  ir_value end = ir_append(b, IR_WHILE, 3, state, NULL, 0, NULL, 2, regions);
+  return end ? ir_convert(b, end + 2, dtype) : 0;
+}
+
 /* ---- dispatch ------------------------------------------------------------------------------- */
 
 void ir_composite_expand(ir_builder *b, ir_kind kind, const void *attrs, uint32_t operand_count,
@@ -135,6 +190,7 @@ void ir_composite_expand(ir_builder *b, ir_kind kind, const void *attrs, uint32_
     case IR_ATTENTION: expand_attention(b, attrs, operand_count, operands, results); break;
     case IR_SCAN: expand_scan(b, attrs, operands[0], results); break;
     case IR_TOP_K: expand_top_k(b, attrs, operands[0], results); break;
+    case IR_PATH_SCAN: results[0] = expand_path_scan(b, operands); break;
     default: results[0] = ir_math_expand(b, kind, operands[0], operand_count > 1 ? operands[1] : 0); break;
   }
 }

@@ -351,3 +351,13 @@ bool infer_top_k(ir_inference *in) {
   in->results[1] = with_dtype(in->results[0], TTPU_I64);
   return true;
 }
+
+bool infer_path_scan(ir_inference *in) {
+  ir_type x = T(0), skip = T(1), start = T(2);
+  CHECK(x.rank == 3 && base_dtype_is_float((ttpu_dtype)x.dtype), "x is %s, expected floats of rank 3", IR_SHOW(x));
+  CHECK(skip.dtype == TTPU_BOOL && skip.rank == 2 && skip.dims[0] == x.dims[1] && skip.dims[1] == x.dims[2],
+        "skip is %s for %s", IR_SHOW(skip), IR_SHOW(x));
+  CHECK(start.dtype == TTPU_I64 && start.rank == 1 && start.dims[0] == x.dims[1], "start is %s for %s", IR_SHOW(start),
+        IR_SHOW(x));
+  return infer_result(in, x);
+}

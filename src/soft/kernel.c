@@ -440,6 +440,7 @@ ttpu_status soft_kernel_op(const ir_func *f, const ir_op *op, const soft_view *x
     case IR_SORT: return run_sort(f, op, x, y);
     case IR_TOP_K: return kern_top_k(IR_ATTRS(op, top_k), x, &y[0], &y[1]);
     case IR_SCAN: return run_scan(f, op, x, y);
+    case IR_PATH_SCAN: return kern_path_scan(&x[0], &x[1], &x[2], y);
     case IR_FFT:
       return kern_fft_supports(IR_ATTRS(op, fft), x->dtype) ? kern_fft(IR_ATTRS(op, fft), x, y)
                                                             : soft_reference_op(f, op, x, y);

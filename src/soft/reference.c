@@ -289,6 +289,7 @@ ttpu_status soft_reference_op(const ir_func *f, const ir_op *op, const soft_view
     case IR_ATTENTION: return ref_attention(f, op, x, y);
     case IR_SCAN: return ref_scan(f, op, x, y);
     case IR_TOP_K: return ref_top_k(f, op, x, y);
+    case IR_PATH_SCAN: return ref_path_scan(f, op, x, y);
     case IR_PARTITION_ID:
     case IR_REPLICA_ID:
     case IR_ALL_REDUCE:

@@ -122,7 +122,7 @@ REF_OP(pad) REF_OP(dynamic_slice) REF_OP(dynamic_update_slice) REF_OP(gather) RE
 REF_OP(iota) REF_OP(rng_bit_generator) REF_OP(as_strided) REF_OP(as_strided_update) REF_OP(check_index)
 REF_OP(bitcast_convert) REF_OP(copy)
 REF_OP(dot_general) REF_OP(convolution) REF_OP(reduce) REF_OP(reduce_window) REF_OP(select_and_scatter)
-REF_OP(sort) REF_OP(attention) REF_OP(scan) REF_OP(top_k)
+REF_OP(sort) REF_OP(attention) REF_OP(scan) REF_OP(path_scan) REF_OP(top_k)
 REF_OP(fft) REF_OP(cholesky) REF_OP(triangular_solve)
 #undef REF_OP
 

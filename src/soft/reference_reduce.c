@@ -463,6 +463,24 @@ ttpu_status ref_scan(const ir_func *f, const ir_op *op, const soft_view *x, cons
   return TTPU_OK;
 }
 
+/* Each state of each step by the definition in ops.def, from the row before as it was stored. */
+ttpu_status ref_path_scan(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
+  UNUSED(f), UNUSED(op);
+  for (ref_index i = ref_index_begin(3, y->dims); i.more; ref_index_next(&i)) {
+    int64_t t = i.at[0], n = i.at[1], s = i.at[2], start = ref_load(&x[2], &n).i;
+    double paths[3], high = -INFINITY, sum = 0, own = t < start ? -INFINITY : ref_load(&x[0], i.at).d[0];
+    int count = 0;
+    for (int64_t back = 0; t > start && back < 3 && back <= s; ++back)
+      if (back < 2 || ref_load(&x[1], (int64_t[]){n, s}).i)
+        paths[count++] = ref_load(y, (int64_t[]){t - 1, n, s - back}).d[0];
+    for (int k = 0; k < count; ++k)
+      if (paths[k] > high || isnan(paths[k])) high = paths[k];
+    for (int k = 0; k < count; ++k) sum += high == -INFINITY ? 0 : exp(paths[k] - high);
+    ref_store(y, i.at, (base_scalar){.d = {t > start ? own + high + (high == -INFINITY ? 0 : log(sum)) : own}});
+  }
+  return TTPU_OK;
+}
+
 /* ---- attention ----------------------------------------------------------------------------------- */
 
 /* scale * q·k + bias for query (b, h, m) and key n; -inf where masked. `bias` may be NULL. */

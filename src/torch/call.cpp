@@ -233,6 +233,11 @@ void pack_numbers(Packed &p, ArgKind kind, const c10::IValue &v) {
 }
 
 void pack_ints(Packed &p, const c10::IValue &v) {
+  if (p.op.op.row->flags & ATEN_LISTS) { // numbers like its Scalars
+    size_t first = p.numbers.size();
+    for (int64_t e : v.toIntVector()) p.numbers.push_back(number_of(e));
+    return p.push(ATEN_SCALARS, first, p.numbers.size() - first);
+  }
   size_t first = p.ints.size();
   if (v.isIntList()) {
     for (int64_t e : v.toIntList()) p.ints.push_back(e);

@@ -256,8 +256,30 @@ c10::IValue map_tensors(const c10::IValue &v, std::optional<c10::Device> device,
   return v;
 }
 
+static void ask(const Packed &p, const aten_call &call, Box box, Shapes &shapes) {
+  shapes.clear();
+  check(aten_call_check(&call));
+  if (ask_row(call, p, shapes)) return;
+  Silence silence;
+  c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  torch::jit::Stack stack = box();
+  if (p.op.op.row->flags & ATEN_COMPLETE) raise_as_cpu(p.op, stack);
+  ask_meta(p, stack, shapes);
+}
+
+// The key of a call whose lists are data: they decide sizes, which stand in the key for them. Nothing is kept.
+static base_hash128 key_by_sizes(base_hash128 key, Shapes &shapes) {
+  for (uint32_t i = 0; i < shapes.count; ++i)
+    for (uint32_t d = 0; d < shapes[i].rank; ++d) key = base_mix128(key, static_cast<uint64_t>(shapes[i].sizes[d]));
+  return key;
+}
+
 base_hash128 find_shapes(const Packed &p, const aten_call &call, Box box, Shapes &shapes) {
   base_hash128 key = rt_meta_key(&p.op.op, &call, static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+  if (p.op.op.row->flags & ATEN_LISTS) {
+    ask(p, call, box, shapes);
+    return key_by_sizes(key, shapes);
+  }
   shapes.clear();
   uint32_t count = 0;
   if (rt_meta_get(key, &count, shapes.room(), Shapes::kSmall)) {
@@ -265,15 +287,7 @@ base_hash128 find_shapes(const Packed &p, const aten_call &call, Box box, Shapes
     return key;
   }
   if (count > 0 && rt_meta_get(key, &count, shapes.expect(count), count)) return key;
-  shapes.clear();
-  check(aten_call_check(&call));
-  if (!ask_row(call, p, shapes)) {
-    Silence silence;
-    c10::WarningUtils::WarningHandlerGuard guard(&silence);
-    torch::jit::Stack stack = box();
-    if (p.op.op.row->flags & ATEN_COMPLETE) raise_as_cpu(p.op, stack);
-    ask_meta(p, stack, shapes);
-  }
+  ask(p, call, box, shapes);
   rt_meta_put(key, shapes.count, shapes.data());
   return key;
 }

@@ -161,6 +161,33 @@ void register_row(torch::Library &library, const aten_row *row, const Overloads 
   }
 }
 
+// ---- lengths ----
+
+// Forms of operators with lists of lengths that take them as tensors. The lengths decide sizes of results: they are read,
+// and the form with lists is called.
+constexpr const char *lengths_operators[] = {"_ctc_loss", "_ctc_loss_backward"};
+
+void call_with_lists(const c10::OperatorHandle &handle, torch::jit::Stack *stack) {
+  const auto &args = handle.schema().arguments();
+  size_t base = stack->size() - args.size();
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].name() != "input_lengths" && args[i].name() != "target_lengths") continue;
+    at::Tensor given = (*stack)[base + i].toTensor();
+    TORCH_CHECK(at::isIntegralType(given.scalar_type(), /*includeBool=*/false), args[i].name(), " must be integral");
+    at::Tensor host = given.to(at::kCPU, at::kLong).contiguous();
+    const int64_t *data = host.const_data_ptr<int64_t>();
+    (*stack)[base + i] = std::vector<int64_t>(data, data + host.numel());
+  }
+  const std::string &name = handle.schema().name();
+  call(*by_name.at(name.substr(name.find("::") + 2)), stack);
+}
+
+void register_lengths(torch::Library &library, const char *name) {
+  std::string full = std::string("aten::") + name;
+  if (by_name.count(name) == 0 || !c10::Dispatcher::singleton().findSchema({full, "Tensor"}).has_value()) return;
+  library.impl((full + ".Tensor").c_str(), torch::CppFunction::makeFromBoxedFunction<&call_with_lists>());
+}
+
 // ---- fallback ----
 
 // Calls that ran on the CPU, by operator.
@@ -290,6 +317,7 @@ void register_operators() {
   for (const c10::OperatorName &name : c10::Dispatcher::singleton().getAllOpNames())
     if (name.name.rfind("aten::", 0) == 0) overloads[name.name].push_back(name);
   for (uint32_t i = 0; i < aten_row_count; ++i) register_row(library, &aten_rows[i], overloads);
+  for (const char *name : lengths_operators) register_lengths(library, name);
   for (const char *name : host_operators) register_host(library, name, overloads);
   everything.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
 }

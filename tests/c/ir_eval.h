@@ -172,6 +172,9 @@ static base_scalar eval_element(eval_state *s, const ir_op *op, ir_type to, int6
       }
       return y;
     }
+    case IR_DYNAMIC_SLICE:
+      for (uint32_t i = 0; i < t.rank; ++i) from.at[i] = at.at[i] + s->values[in[1 + i]][0].i;
+      return x[eval_flatten(t, from)];
     case IR_DYNAMIC_UPDATE_SLICE: {
       ir_type part = ir_type_of(s->f, in[1]);
       for (uint32_t i = 0; i < t.rank; ++i) {
@@ -277,6 +280,27 @@ static void eval_sort(eval_state *s, const ir_op *op) {
       }
 }
 
+static void eval_copy(eval_state *s, ir_value to, ir_value from) {
+  base_scalar *y = eval_room(s, to);
+  memcpy(y, s->values[from], (size_t)ir_numel(ir_type_of(s->f, to)) * sizeof *y);
+}
+
+static void eval_while(eval_state *s, const ir_op *op) {
+  const ir_region *condition = op->regions[0], *body = op->regions[1];
+  for (uint32_t k = 0; k < op->result_count; ++k) eval_copy(s, op->first_result + k, op->operands[k]);
+  for (;;) {
+    for (uint32_t k = 0; k < op->result_count; ++k) {
+      eval_copy(s, condition->first_arg + k, op->first_result + k);
+      eval_copy(s, body->first_arg + k, op->first_result + k);
+    }
+    eval_ops(s, condition);
+    if (!s->values[condition->ops[condition->count - 1]->operands[0]][0].i) return;
+    eval_ops(s, body);
+    for (uint32_t k = 0; k < op->result_count; ++k)
+      eval_copy(s, op->first_result + k, body->ops[body->count - 1]->operands[k]);
+  }
+}
+
 static void eval_ops(eval_state *s, const ir_region *r) {
   for (uint32_t i = 0; i < r->count; ++i) {
     const ir_op *op = r->ops[i];
@@ -284,6 +308,7 @@ static void eval_ops(eval_state *s, const ir_region *r) {
     if (op->kind == IR_REDUCE) eval_reduce(s, op);
     else if (op->kind == IR_DOT_GENERAL) eval_dot(s, op);
     else if (op->kind == IR_SORT) eval_sort(s, op);
+    else if (op->kind == IR_WHILE) eval_while(s, op);
     else {
       ir_type to = ir_type_of(s->f, op->first_result);
       base_scalar *y = eval_room(s, op->first_result);

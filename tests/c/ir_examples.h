@@ -238,6 +238,10 @@ static inline ir_value example_value(ir_builder *b, ir_kind kind) {
     case IR_SCAN:
       x = example_param(b, TTPU_F32, DIMS(3, 7));
       return ir_append(b, kind, 1, &x, &(ir_scan_attrs){1, true, IR_CUMMAX}, 0, NULL, 0, NULL);
+    case IR_PATH_SCAN:
+      operands[0] = example_param(b, TTPU_F32, DIMS(4, 2, 5)), operands[1] = example_param(b, TTPU_BOOL, DIMS(2, 5));
+      operands[2] = example_param(b, TTPU_I64, DIMS(2));
+      return ir_append(b, kind, 3, operands, NULL, 0, NULL, 0, NULL);
     case IR_TOP_K:
       x = example_param(b, TTPU_F32, DIMS(3, 7));
       return ir_append(b, kind, 1, &x, &(ir_top_k_attrs){3, true, true}, 0, NULL, 0, NULL);

@@ -325,6 +325,37 @@ TEST(scans) {
       }
 }
 
+TEST(path_scan) {
+  enum { T = 6, N = 3, S = 5 };
+  world w;
+  open_world(&w);
+  uint64_t seed = 11;
+  static const int64_t starts[N] = {0, 2, T};
+  base_scalar x[T * N * S] = {{0}}, skip[N * S] = {{0}}, start[N] = {{0}}, *args[3] = {x, skip, start};
+  double y[T][N][S];
+  for (int i = 0; i < T * N * S; ++i) x[i].d[0] = i % 7 ? -(double)(check_random(&seed) % 50) / 10 : -INFINITY;
+  for (int i = 0; i < N * S; ++i) skip[i].i = check_random(&seed) % 2;
+  for (int n = 0; n < N; ++n) start[n].i = starts[n];
+  for (int t = 0; t < T; ++t)
+    for (int n = 0; n < N; ++n)
+      for (int s = 0; s < S; ++s) {
+        double own = x[(t * N + n) * S + s].d[0], paths = 0;
+        for (int back = 0; back <= 2 && back <= s && t > starts[n]; ++back)
+          if (back < 2 || skip[n * S + s].i) paths += exp(y[t - 1][n][s - back]);
+        y[t][n][s] = t < starts[n] ? -INFINITY : t == starts[n] ? own : own + log(paths);
+      }
+  ir_value operands[3] = {example_param(&w.b, TTPU_F64, DIMS(T, N, S)), example_param(&w.b, TTPU_BOOL, DIMS(N, S)),
+                          example_param(&w.b, TTPU_I64, DIMS(N))};
+  eval_state s = finish(&w, ir_append(&w.b, IR_PATH_SCAN, 3, operands, NULL, 0, NULL, 0, NULL), 1, args);
+  for (int i = 0; i < T * N * S; ++i) {
+    double expected = ((double *)y)[i], got = eval_result(&s, 0)[i].d[0];
+    if (isinf(expected)) CHECK(got == expected);
+    else CHECK_NEAR(got, expected, 1e-12 * (1 + fabs(expected)));
+  }
+  eval_free(&s);
+  base_arena_free(&w.arena);
+}
+
 TEST(top_k_takes_the_first_of_equal) {
   static const double row[8] = {3, NAN, -1, 3, 7, -INFINITY, NAN, 7};
   static const int64_t largest[5] = {1, 6, 4, 7, 0}, smallest[5] = {5, 2, 0, 3, 4};

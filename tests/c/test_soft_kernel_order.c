@@ -269,6 +269,25 @@ TEST(scan) {
   }
 }
 
+TEST(path_scan) {
+  for (int round = 0; round < 200; ++round) {
+    test_op t;
+    test_begin(&t);
+    int64_t steps = random_below(9), batch = random_from(1, 4), states = random_below(20) ? random_from(1, 9) : 300;
+    ttpu_dtype dtype = (ttpu_dtype[]){TTPU_F32, TTPU_F64, TTPU_BF16, TTPU_F16}[random_below(4)];
+    ir_value operands[3] = {test_param(&t, dtype, 3, (int64_t[]){steps, batch, states}),
+                            test_param(&t, TTPU_BOOL, 2, (int64_t[]){batch, states}),
+                            test_param(&t, TTPU_I64, 1, (int64_t[]){batch})};
+    if (test_operands(&t, ir_append(&t.b, IR_PATH_SCAN, 3, operands, NULL, 0, NULL, 0, NULL), random_below(3) == 0)) {
+      for (int64_t i = 0; i < batch; ++i)
+        base_scalar_store(TTPU_I64, test_element(&t.operands[2].v, i), (base_scalar){.i = random_below(steps + 2)});
+      /* a row is rounded as it is stored, and the reference goes on from there */
+      compare(&t, dtype == TTPU_F64 ? 1e-12 : dtype == TTPU_F32 ? 1e-5 : dtype == TTPU_F16 ? 0.02 : 0.1);
+    }
+    test_end(&t);
+  }
+}
+
 /* ---- fft and linear algebra ----------------------------------------------------------------------------- */
 
 TEST(fft) {

@@ -36,5 +36,4 @@ EXCEPTIONS = [
     Difference("nn.functional.interpolate.bilinear", "uint8", UINT8_IMAGES),
     Difference("nn.functional.upsample_bilinear", "uint8", UINT8_IMAGES),
     Difference("logcumsumexp", "complex64", "The imaginary part differs by a multiple of 2 pi."),
-    Difference("nn.functional.ctc_loss", "*", "No kernel: _ctc_loss."),
 ]

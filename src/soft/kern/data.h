@@ -12,6 +12,7 @@
  *   sort.c     sort by key, top-k    scan.c     cumulative sums and the like
  *   rng.c      Philox                fft.c      Fourier transforms
  *   linalg.c   Cholesky, triangular solve
+ *   path_scan.c  sums over paths
  *   wide.h     rows of elements as double or 64-bit integers, which reduce, window, scan and fft compute in
  */
 #ifndef TTPU_SOFT_KERN_DATA_H
@@ -113,6 +114,8 @@ ttpu_status kern_top_k(const ir_top_k_attrs *a, const soft_view *x, const soft_v
 
 bool kern_scan_supports(ir_scan_kind kind, ttpu_dtype t);
 ttpu_status kern_scan(const ir_scan_attrs *a, const soft_view *x, const soft_view *values, const soft_view *indices);
+
+ttpu_status kern_path_scan(const soft_view *x, const soft_view *skip, const soft_view *start, const soft_view *y);
 
 /* bits: u32 or u64 (or any type of 4 or 8 bytes), dense. */
 void kern_philox(uint64_t seed, uint64_t offset, const soft_view *bits);
