@@ -1,5 +1,6 @@
 """Makes the device known to PyTorch: once, in milliseconds, without starting it."""
 
+import atexit
 import importlib.metadata
 import pathlib
 
@@ -61,5 +62,6 @@ def load() -> None:
     torch._register_device_module("tpu", tpu)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     extension.register()
+    atexit.register(extension.stop_autograd)
     torch.set_autocast_dtype("tpu", torch.bfloat16)  # of this thread; PyTorch's default for new devices is float16
     _loaded = True

@@ -4,17 +4,43 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/version.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
 
 namespace py = pybind11;
 
 namespace ttpu {
 
+// Has this process a thread whose name begins so?
+static bool has_thread(const std::string &prefix) {
+  std::error_code error;
+  for (const auto &task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name.rfind(prefix, 0) == 0) return true;
+  }
+  return false;
+}
+
 static py::dict to_dict(const NamedCounts &counts) {
   py::dict d;
   for (const auto &[name, count] : counts) d[py::str(name)] = count;
   return d;
+}
+
+// Ends autograd's threads, one a device, while the interpreter still runs: as they end they take the GIL once more, and
+// one that asks for it later is unwound out of a destructor, which aborts the process.
+static void stop_autograd() {
+  if (!rt_is_initialized() || rt_in_bad_fork()) return;
+  torch::autograd::Engine::get_default_engine().stop();
+  for (int waited = 0; waited < 1000 && has_thread("pt_autograd"); ++waited)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 static py::dict counters() {
@@ -100,6 +126,7 @@ PYBIND11_MODULE(_C, m) {
     register_tensor_ops();
     register_operators();
   });
+  m.def("stop_autograd", &stop_autograd, release());
   m.def("set_soft_path", &set_soft_path);
   m.def("initialize", &initialize, release());
   m.def("is_initialized", &rt_is_initialized);
