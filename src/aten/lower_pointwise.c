@@ -186,11 +186,15 @@ POINT(sinc, SELF, ATEN_PROMOTE_FLOAT) {
   x = ir_convert(b, x, TTPU_F64);
   one = aten_like(c, x, 1);
   ir_value whole = ir_round_nearest_even(b, x), half = ir_multiply(b, whole, aten_like(c, x, 0.5));
-  ir_value sine = ir_sine(b, ir_multiply(b, ir_subtract(b, x, whole), aten_like(c, x, M_PI)));
+  ir_value angle = ir_multiply(b, ir_subtract(b, x, whole), aten_like(c, x, M_PI));
+  /* An f32 sine is good enough for f32, and vector code. */
+  ir_value sine = ir_convert(b, ir_sine(b, ir_convert(b, angle, p->math)), TTPU_F64);
   ir_value odd = ir_compare(b, IR_NE, half, ir_floor(b, half));
   sine = ir_select(b, odd, ir_negate(b, sine), sine);
   ir_value ratio = ir_divide(b, sine, ir_multiply(b, x, aten_like(c, x, M_PI)));
-  return ir_select(b, is_zero(c, x), one, ratio);
+  ir_value small =
+      ir_compare(b, IR_LT, ir_abs(b, x), aten_like(c, x, 1e-20)); /* the sine of a subnormal has few bits */
+  return ir_select(b, small, one, ratio);
 }
 
 POINT(logit, SELF, ATEN_PROMOTE_FLOAT) {
