@@ -67,6 +67,14 @@ class TestWithoutDevice(TestCase):
 
 
 instantiate_device_type_tests(TestGeneric, globals())
+
+
+class TestNamedAfterTheDevice(TestCase):
+    def test_second_class(self, device):
+        self.assertEqual(torch.ones(2, device=device).sum().item(), 2)
+
+
+instantiate_device_type_tests(TestNamedAfterTheDevice, globals())
 """
 
 DIFFERENT = ("to_cpu_differs", "kills_its_process", "hangs", "late_error_left_behind")
@@ -105,13 +113,13 @@ def test_lists_what_passes_on_cpu_alone(report):
 def test_counts_what_has_a_counterpart(report):
     printed, _ = report
     assert columns(printed, "test_broken.py") == ["0", "0", "100.00", "0"]
-    assert columns(printed, "test_generic.py") == columns(printed, "all") == ["8", "4", "50.00", "1"]
+    assert columns(printed, "test_generic.py") == columns(printed, "all") == ["9", "5", "55.55", "1"]
 
 
 def test_runs_again_what_failed(folder, report, capsys):
     arguments = [str(folder), "test_generic", "--jobs=1", "--timeout=10", f"--again={report[1]}"]
     assert run.main(arguments) == 1
-    assert columns(capsys.readouterr().out, "all") == ["8", "4", "50.00", "1"]
+    assert columns(capsys.readouterr().out, "all") == ["9", "5", "55.55", "1"]
 
 
 def columns(printed: str, name: str) -> list[str]:
