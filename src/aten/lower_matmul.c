@@ -78,6 +78,12 @@ void lower_int_mm(aten_lowering *c) {
   aten_out(c, 0, ir_matmul(c->b, aten_in(c, 0), aten_in(c, 1), IR_PRECISION_HIGHEST, TTPU_I32));
 }
 
+void lower_weight_int8_mm(aten_lowering *c) { /* x [M, K], weight (int8) [N, K], scales [N] */
+  ir_value x = aten_in(c, 0), weight = nn_in_as(c, 1, (ttpu_dtype)nn_type(c, x).dtype);
+  ir_value y = product(c, x, nn_swap(c, weight, 0, 1));
+  aten_out(c, 0, nn_mul(c, y, nn_in_as(c, 2, (ttpu_dtype)nn_type(c, y).dtype)));
+}
+
 void lower_addmm_activation(aten_lowering *c) { /* self, mat1, mat2, beta, alpha, use_gelu */
   ttpu_dtype out = (ttpu_dtype)c->outs[0].dtype;
   ir_value x = add_scaled(c, product(c, aten_in(c, 1), aten_in(c, 2)), 0, 3, 4);

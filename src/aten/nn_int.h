@@ -11,9 +11,8 @@
  *   nn.c               this header
  *   aten_nn.def        the rows
  *   lower_*.c          the families, one file each: matmul, conv, pool, norm, softmax, activation, loss, index,
- *                      unique, histogram, ctc, embedding_bag, segment, shape, sort, attention, transformer, upsample,
- *                      grid_sampler, distance,
- *                      linear_algebra
+ *                      quantize, unique, histogram, ctc, embedding_bag, segment, shape, sort, attention, transformer,
+ *                      upsample, grid_sampler, distance, linear_algebra
  *   shape_nn.c         shape functions of these rows
  *   shape_no_meta.c    those of rows for which PyTorch has no Meta kernel
  */

@@ -217,3 +217,82 @@ bool shape_linear_combination(const aten_call *call, aten_shape *outs) { /* inpu
   shape_of(outs, x->dtype, x->rank, sizes);
   return true;
 }
+
+/* ---- fake quantisation --------------------------------------------------------------------------------- */
+
+static bool is_quantisable(const aten_tensor *x) { return x && base_dtype_is_float((ttpu_dtype)x->dtype); }
+
+static bool like_operand(const aten_tensor *x, uint8_t dtype, aten_shape *out) {
+  aten_shape_preserve(x, out);
+  out->dtype = dtype;
+  return true;
+}
+
+static bool has_one(const aten_tensor *t) { return t == NULL || base_numel(t->rank, t->sizes) == 1; }
+
+/* Vectors with an element for each of x's slices along the axis. */
+static bool fits_axis(const aten_tensor *x, const aten_tensor *scale, const aten_tensor *zero, int64_t axis) {
+  if (!scale || !zero || scale->rank != 1 || zero->rank != 1 || axis < 0 || axis >= x->rank) return false;
+  return scale->sizes[0] == x->sizes[axis] && zero->sizes[0] == x->sizes[axis];
+}
+
+/* quant_min <= quant_max, from argument `low` on. */
+static bool is_interval(const aten_call *call, uint32_t low) {
+  return aten_call_int(call, low, 1) <= aten_call_int(call, low + 1, 0);
+}
+
+bool shape_fake_quantize(const aten_call *call, aten_shape *outs) { /* by numbers or tensors: then one argument more */
+  const aten_tensor *x = aten_call_tensor(call, 0), *scale = aten_call_tensor(call, 1);
+  uint32_t low = scale ? 4 : 3;
+  int64_t zero = aten_call_int(call, 2, 0);
+  if (!is_quantisable(x) || !has_one(scale) || !has_one(aten_call_tensor(call, 2)) || !is_interval(call, low))
+    return false;
+  if (!scale && (zero < aten_call_int(call, low, 0) || zero > aten_call_int(call, low + 1, 0))) return false;
+  return like_operand(x, x->dtype, &outs[0]) && like_operand(x, TTPU_BOOL, &outs[1]);
+}
+
+bool shape_fake_quantize_channels(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *scale = aten_call_tensor(call, 1);
+  if (!is_quantisable(x) || !fits_axis(x, scale, aten_call_tensor(call, 2), aten_call_int(call, 3, -1))) return false;
+  if (scale->dtype != TTPU_F32 && scale->dtype != TTPU_BF16) return false;
+  if (!is_interval(call, 4)) return false;
+  return like_operand(x, x->dtype, &outs[0]) && like_operand(x, TTPU_BOOL, &outs[1]);
+}
+
+bool shape_fake_quantize_learned(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *scale = aten_call_tensor(call, 1);
+  if (!is_quantisable(x) || !scale || !has_one(scale) || !has_one(aten_call_tensor(call, 2)) || !is_interval(call, 3))
+    return false;
+  return like_operand(x, x->dtype, outs);
+}
+
+bool shape_fake_quantize_learned_channels(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *scale = aten_call_tensor(call, 1);
+  if (!is_quantisable(x) || !fits_axis(x, scale, aten_call_tensor(call, 2), aten_call_int(call, 3, -1))) return false;
+  return is_interval(call, 4) && like_operand(x, x->dtype, outs);
+}
+
+/* grad, self, scale, zero_point, ..: gradients of the last three. */
+static bool fake_quantize_gradients(const aten_call *call, int64_t count, aten_shape *outs) {
+  const aten_tensor *g = aten_call_tensor(call, 0), *x = aten_call_tensor(call, 1);
+  if (!g || !x || g->dtype != TTPU_F32 || x->dtype != TTPU_F32 || g->rank != x->rank) return false;
+  for (uint32_t i = 0; i < x->rank; ++i)
+    if (g->sizes[i] != x->sizes[i]) return false;
+  if (base_numel(x->rank, x->sizes) == 0) return false;
+  shape_of(&outs[1], TTPU_F32, 1, &count);
+  shape_of(&outs[2], TTPU_F32, 1, &count);
+  return like_operand(x, x->dtype, &outs[0]);
+}
+
+bool shape_fake_quantize_learned_backward(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *scale = aten_call_tensor(call, 2);
+  if (!scale || !has_one(scale) || !has_one(aten_call_tensor(call, 3)) || !is_interval(call, 4)) return false;
+  return fake_quantize_gradients(call, 1, outs);
+}
+
+bool shape_fake_quantize_learned_channels_backward(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 1), *scale = aten_call_tensor(call, 2);
+  if (!x || !fits_axis(x, scale, aten_call_tensor(call, 3), aten_call_int(call, 4, -1)) || !is_interval(call, 5))
+    return false;
+  return fake_quantize_gradients(call, scale->sizes[0], outs);
+}

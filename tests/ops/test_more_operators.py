@@ -209,3 +209,38 @@ def test_hash_tensor(dtype):
     x = (torch.randn(3, 4, 2) * 50).to(dtype)
     for named in ({}, {"dim": 1}, {"dim": (0, 2), "keepdim": True}):
         compare(torch.hash_tensor, x, **named)
+
+
+# ---- fake quantisation ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_fake_quantisation(dtype):
+    x = torch.tensor([-3, -0.25, 0, 0.05, 0.15, 0.25, 0.35, 7, math.nan, math.inf, -math.inf]).to(dtype)
+    scale, zero, on = torch.tensor([0.1]), torch.tensor([2], dtype=torch.int32), torch.tensor([1])
+    compare(A.fake_quantize_per_tensor_affine_cachemask, x, 0.1, 2, -8, 7)
+    by_tensors = A._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+    for enabled in (on, on * 0):
+        compare(by_tensors, x, scale, zero, enabled, -8, 7)
+        compare(by_tensors, x, scale, torch.tensor([2.5]), enabled, -8, 7)
+    x = torch.randn(3, 4, 2).to(dtype)
+    scale, zero = torch.rand(4) + 0.1, torch.tensor([0, 1, -2, 3], dtype=torch.int32)
+    compare(A.fake_quantize_per_channel_affine_cachemask, x, scale, zero, 1, -8, 7)
+    compare(A.fake_quantize_per_channel_affine_cachemask, x, scale, torch.rand(4), 1, -8, 7)
+    compare(A.fake_quantize_per_channel_affine_cachemask, x.transpose(0, 2), scale, zero, 1, -8, 7)
+
+
+def test_fake_quantisation_with_learned_parameters():
+    x, g = torch.randn(3, 4, 2), torch.randn(3, 4, 2)
+    one = torch.tensor([0.1]), torch.tensor([2.4])
+    four = torch.rand(4) * 0.1 + 0.05, torch.rand(4) * 4
+    compare(A._fake_quantize_learnable_per_tensor_affine, x, *one, -8, 7, 0.5)
+    compare(A._fake_quantize_learnable_per_channel_affine, x, *four, 1, -8, 7, 0.5)
+    compare(A._fake_quantize_learnable_per_tensor_affine_backward, g, x, *one, -8, 7, 0.5, rtol=1e-5, atol=1e-5)
+    compare(A._fake_quantize_learnable_per_channel_affine_backward, g, x, *four, 1, -8, 7, 0.5, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_with_int8_weights(dtype):
+    weight = torch.randint(-128, 128, (6, 32), dtype=torch.int8)
+    compare(A._weight_int8pack_mm, torch.randn(3, 32).to(dtype), weight, torch.rand(6).to(dtype), rtol=0.02, atol=1e-3)
