@@ -1,6 +1,7 @@
 // Which implementation torch.nn.functional.scaled_dot_product_attention takes for tpu tensors.
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <torch/library.h>
 
 namespace {
 
@@ -21,6 +22,8 @@ int64_t choose(const at::Tensor &query, const at::Tensor &key, const at::Tensor 
 }
 
 } // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { library.impl("_fused_sdp_choice", choose); }
 
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &choose)

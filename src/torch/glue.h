@@ -108,8 +108,9 @@ void allow_fallback(bool allow);
 bool fallback_allowed();
 using NamedCounts = std::vector<std::pair<std::string, uint64_t>>; // operator, calls
 NamedCounts fallback_counts();
-NamedCounts host_counts(); // the factorisations that always run on the CPU
-void reset_counts();       // both
-std::vector<std::string> registered_names();
+NamedCounts host_counts();                      // the factorisations that always run on the CPU
+void reset_counts();                            // both
+std::vector<std::string> registered_names();    // by rows
+std::vector<std::string> host_operator_names(); // that always run on the CPU
 
 } // namespace ttpu

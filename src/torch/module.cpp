@@ -154,6 +154,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("allow_fallback", &allow_fallback);
   m.def("fallback_allowed", &fallback_allowed);
   m.def("registered_operators", &registered_names);
+  m.def("host_operators", &host_operator_names);
   m.def("device_properties", &device_properties);
   m.def("plugin_info", &plugin_info);
   m.def("memory_stats", &memory_stats);

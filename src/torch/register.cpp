@@ -146,9 +146,9 @@ void register_row(torch::Library &library, const aten_row *row, const Overloads 
   auto &dispatcher = c10::Dispatcher::singleton();
   auto base = dispatcher.findSchema({"aten::" + name, overload});
   if (!base.has_value()) return; // another PyTorch version's operator
-  if (base->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
-    return; // PyTorch composes it, with its gradient
-  register_variant(library, row, *base);
+  // What PyTorch composes, with its gradient, stays PyTorch's; but that says nothing of its other forms.
+  if (!base->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
+    register_variant(library, row, *base);
   for (bool in_place : {true, false}) {
     auto found = overloads.find("aten::" + name + (in_place ? "_" : ""));
     if (found == overloads.end()) continue;
@@ -256,6 +256,8 @@ constexpr const char *host_operators[] = {
     "ormqr",
 };
 
+std::vector<std::string> host_names; // those registered
+
 // Operands and out= arguments are to be on tpu: the CPU fallback itself takes either.
 void check_devices(const c10::OperatorHandle &op, const torch::jit::Stack &stack) {
   const auto &args = op.schema().arguments();
@@ -282,6 +284,7 @@ void register_host(torch::Library &library, const char *name, const Overloads &o
     if (!handle.has_value() || handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
     std::string full = full_name(*handle);
     if (by_name.count(full.substr(full.find("::") + 2)) > 0) continue; // it has a row
+    host_names.push_back(full.substr(full.find("::") + 2));
     library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&call_host>());
   }
 }
@@ -304,6 +307,8 @@ std::vector<std::string> registered_names() {
   for (const auto &op : operators) names.push_back(op->name);
   return names;
 }
+
+std::vector<std::string> host_operator_names() { return host_names; }
 
 const Operator &copy_operator() {
   static const Operator *op = by_name.at("copy_");

@@ -322,6 +322,23 @@ static at::Tensor bincount(const at::Tensor &self, const std::optional<at::Tenso
   return counts.index_add(0, bins, weighted ? weights->to(options.dtype()) : at::ones_like(bins));
 }
 
+// Assertions are host reads here: a failure is raised at the call.
+static void assert_async(const at::Tensor &self) {
+  TORCH_CHECK(self.is_nonzero(), "Expected Tensor with single nonzero value, but got zero");
+}
+static void assert_async_message(const at::Tensor &self, c10::string_view message) {
+  TORCH_CHECK(self.is_nonzero(), message.empty() ? "Assertion is failed" : message);
+}
+static at::Tensor functional_assert(const at::Tensor &self, c10::string_view message, const at::Tensor &token) {
+  assert_async_message(self, message);
+  return token.clone();
+}
+static at::Tensor dependency_token(std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                                   std::optional<c10::Device> device, std::optional<bool> pin_memory,
+                                   std::optional<c10::MemoryFormat> format) {
+  return empty_memory_format({}, dtype, layout, device, pin_memory, format);
+}
+
 // ---- registration ----
 
 void register_tensor_ops() {
@@ -347,6 +364,10 @@ void register_tensor_ops() {
   library.impl("equal", equal);
   library.impl("_efficientzerotensor", efficient_zeros);
   library.impl("bincount", bincount);
+  library.impl("_assert_async", assert_async);
+  library.impl("_assert_async.msg", assert_async_message);
+  library.impl("_functional_assert_async.msg", functional_assert);
+  library.impl("_make_dep_token", dependency_token);
   library.impl("_has_compatible_shallow_copy_type", has_compatible_type);
   library.impl("record_stream", [](at::Tensor &, c10::Stream) {});
 }
