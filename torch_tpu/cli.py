@@ -7,7 +7,7 @@ import torch
 from torch_tpu import __version__
 
 
-def info() -> None:
+def info(_: argparse.Namespace) -> None:
     """Print devices, plugin, versions and the CPU features in use."""
     from torch_tpu import _C
 
@@ -27,22 +27,37 @@ def info() -> None:
         )
 
 
-def operators() -> None:
-    """Print the operators that run natively, one a line."""
-    from torch_tpu import _C
+def ops(options: argparse.Namespace) -> None:
+    """Print which of PyTorch's operators run on tpu, and how."""
+    from torch_tpu import operators
 
-    for name in sorted(_C.registered_operators()):
-        print(f"aten::{name}")
+    listed = [
+        operator
+        for operator in operators.operators()
+        if options.name in operator.name
+        and (not options.core or operator.core)
+        and options.status in (None, operator.status)
+    ]
+    page = operators.markdown(listed) if options.markdown else operators.text(listed)
+    print(page, end="")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
+    from torch_tpu.operators import STATUSES
+
     parser = argparse.ArgumentParser(prog="ttpu", description="A native PyTorch backend for TPUs.")
     parser.add_argument("--version", action="version", version=f"ttpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in (info, operators):
-        commands.add_parser(command.__name__, help=command.__doc__).set_defaults(run=command)
-    parser.parse_args(arguments).run()
+    commands.add_parser("info", help=info.__doc__).set_defaults(run=info)
+    listing = commands.add_parser("ops", help=ops.__doc__)
+    listing.add_argument("name", nargs="?", default="", help="only operators with this in their name")
+    listing.add_argument("--status", choices=list(STATUSES), help="only those of this status")
+    listing.add_argument("--core", action="store_true", help="only Core ATen operators")
+    listing.add_argument("--markdown", action="store_true", help="as a page: docs/operators.md is made so")
+    listing.set_defaults(run=ops)
+    options = parser.parse_args(arguments)
+    options.run(options)
 
 
 if __name__ == "__main__":
