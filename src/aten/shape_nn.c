@@ -902,6 +902,16 @@ bool shape_attention_backward(const aten_call *call, aten_shape *outs) {
 
 /* ---- recurrent cells ----------------------------------------------------------------------------- */
 
+bool shape_lstm_cell(const aten_call *call, aten_shape *outs) { /* Meta fails without biases */
+  const aten_tensor *x = aten_call_tensor(call, 0), *h = aten_call_tensor(call, 1), *cx = aten_call_tensor(call, 2);
+  if (!x || !h || !cx || x->rank != 2 || cx->rank != 2 || !same_sizes(x, h) || x->sizes[0] != cx->sizes[0] ||
+      x->sizes[1] != 4 * cx->sizes[1])
+    return false;
+  for (uint32_t i = 0; i < 2; ++i) shape_of(&outs[i], cx->dtype, 2, cx->sizes);
+  shape_of(&outs[2], x->dtype, 2, x->sizes);
+  return true;
+}
+
 bool shape_gru_cell(const aten_call *call, aten_shape *outs) { /* no Meta kernel exists */
   const aten_tensor *x = aten_call_tensor(call, 0), *h = aten_call_tensor(call, 1), *hx = aten_call_tensor(call, 2);
   if (!x || !h || !hx || x->rank != 2 || hx->rank != 2 || !same_sizes(x, h) || x->sizes[0] != hx->sizes[0] ||
