@@ -84,8 +84,9 @@ torch::jit::Stack call_on_host(const Operator &op, const torch::jit::Stack &stac
 }
 
 // A call on the CPU with zeros: raises the CPU's exception, which is not always of Meta's type, or gives its results. None
-// where that would take too much memory.
+// where that would take too much memory or the CPU has no kernel.
 std::optional<torch::jit::Stack> raise_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
+  if (!op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return {};
   constexpr int64_t most = 1 << 24;
   for (size_t i = stack.size() - op.kinds.size(); i < stack.size(); ++i)
     if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().numel() > most) return {};
