@@ -61,6 +61,13 @@ static ttpu_status check_huber(const aten_call *call) {
   return base_fail(TTPU_INVALID_ARGUMENT, "huber_loss does not support non-positive values for delta.");
 }
 
+static ttpu_status check_nll_loss(const aten_call *call) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *weight = aten_call_tensor(call, 2);
+  if (x == NULL || weight == NULL || x->dtype == weight->dtype) return TTPU_OK;
+  return base_fail(TTPU_INVALID_ARGUMENT, "expected scalar type %s but found %s", float_name((ttpu_dtype)x->dtype),
+                   float_name((ttpu_dtype)weight->dtype));
+}
+
 static ttpu_status check_kthvalue(const aten_call *call) {
   const aten_tensor *x = aten_call_tensor(call, 0);
   int64_t k = aten_call_int(call, 1, 1), dim = aten_call_int(call, 2, -1);
@@ -91,6 +98,7 @@ ttpu_status aten_call_check(const aten_call *call) {
   if (lower == lower_gelu) return check_gelu(call, 1);
   if (lower == lower_gelu_backward) return check_gelu(call, 2);
   if (lower == lower_huber_loss) return check_huber(call);
+  if (lower == lower_nll_loss_forward) return check_nll_loss(call);
   if (lower == lower_kthvalue) return check_kthvalue(call);
   if (lower == lower_multinomial) return check_multinomial(call);
   return TTPU_OK;
