@@ -22,6 +22,7 @@ with_venv := PATH="$(CURDIR)/$(venv)/bin:$$PATH"
 help:
 	@echo 'make run        build, then run the main job: real models on the tpu device, next to the CPU'
 	@echo 'make test       build, then the C tests and the Python tests; ARGS="-k name" goes to pytest'
+	@echo 'make test-all   the same, and all that PyTorch knows of every operator, module and optimizer (hours)'
 	@echo 'make build      .venv with PyTorch 2.13.0, the C libraries, torch_tpu importable from .venv'
 	@echo 'make check      formatting, lint, and who may include whom'
 	@echo 'make format     format the C, C++ and Python sources'
@@ -80,7 +81,9 @@ build: build/build.ninja
 	@$(with_venv) cmake --build build -j $(JOBS)
 	@$(MAKE) -s --no-print-directory $(done)/package
 
-.PHONY: test
+.PHONY: test test-all
+test-all: export TTPU_TEST_ALL := 1
+test-all: test
 test: build $(done)/test
 	@$(with_venv) ctest --test-dir build --output-on-failure --no-tests=ignore -j $(JOBS)
 	@$(python) -m pytest tests $(ARGS) || { code=$$?; [ $$code = 5 ] && echo "(no Python tests)"; exit $$(( code == 5 ? 0 : code )); }
