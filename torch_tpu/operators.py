@@ -30,7 +30,7 @@ REASONS = [
     (r"_obs_fq_", "It resizes what it observes with; the fake quantisation that it ends with is native."),
     (r"quantize|_affine_quantized|_quantized", "Quantised tensors belong to the engines of the CPU."),
     (r"^from_file$", "Maps a file into the memory of the host."),
-    (r"^_ctc_loss|^_scaled_mm|flash_attention_for_cpu", "Not written yet."),
+    (r"flash_attention_for_cpu", "The CPU's attention; tpu's is `_scaled_dot_product_fused_attention_overrideable`."),
 ]
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
