@@ -100,7 +100,7 @@ def cases_of(op) -> list[tuple[str, str]]:
 
 
 QUICK_DTYPES = ("float32", "int64")
-QUICK_SHARE = 24  # of the other cases, one in so many
+QUICK_SHARE = 36  # of the other cases, one in so many
 
 
 def is_quick(name: str, dtype: str, aspect: str) -> bool:
@@ -113,7 +113,7 @@ def is_quick(name: str, dtype: str, aspect: str) -> bool:
 def limit_of(aspect: str, everything: bool) -> int:
     """How many samples to compare."""
     if not everything:
-        return 3 if aspect != "errors" else 100
+        return {"values": 3, "errors": 100}.get(aspect, 2)
     return {"values": 30, "reference": 60, "errors": 1000}.get(aspect, 8)
 
 
