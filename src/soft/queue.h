@@ -42,9 +42,9 @@ struct soft_done {
   atomic_uint state;
   _Atomic(soft_done_callback *) callbacks; /* newest first; a mark once they were called */
   soft_queue *queue;                       /* who keeps the promise; NULL: somebody outside */
-  bool partial; /* its job may fail in part: other promises of the same job may end otherwise */
-  ttpu_status status;                      /* these two are constant once READY */
-  char *message;                           /* NULL when OK or out of memory */
+  bool partial;       /* its job may fail in part: other promises of the same job may end otherwise */
+  ttpu_status status; /* these two are constant once READY */
+  char *message;      /* NULL when OK or out of memory */
 };
 
 void soft_done_init(soft_done *d, soft_queue *queue); /* one reference */
