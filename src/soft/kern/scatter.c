@@ -97,7 +97,14 @@ typedef struct { float re, im; } complex64;
 typedef struct { double re, im; } complex128;
 static complex64 add_complex64(complex64 a, complex64 b) { return (complex64){a.re + b.re, a.im + b.im}; }
 static complex128 add_complex128(complex128 a, complex128 b) { return (complex128){a.re + b.re, a.im + b.im}; }
+static complex64 multiply_complex64(complex64 a, complex64 b) {
+  return (complex64){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+static complex128 multiply_complex128(complex128 a, complex128 b) {
+  return (complex128){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
 RUN(add_c64, complex64, add_complex64(a, b)) RUN(add_c128, complex128, add_complex128(a, b))
+RUN(multiply_c64, complex64, multiply_complex64(a, b)) RUN(multiply_c128, complex128, multiply_complex128(a, b))
 
 typedef struct { uint64_t low, high; } word128;
 RUN(replace_1, uint8_t, ((void)a, b)) RUN(replace_2, uint16_t, ((void)a, b)) RUN(replace_4, uint32_t, ((void)a, b))
@@ -149,8 +156,12 @@ static combiner find_combine(ir_kind kind, ttpu_dtype t) {
   INTEGER_CASE(TTPU_I64, int64_t) INTEGER_CASE(TTPU_U8, uint8_t) INTEGER_CASE(TTPU_U16, uint16_t)
   INTEGER_CASE(TTPU_U32, uint32_t) INTEGER_CASE(TTPU_U64, uint64_t)
   FLOAT_CASE(TTPU_F32, float) FLOAT_CASE(TTPU_F64, double) FLOAT_CASE(TTPU_BF16, bf16) FLOAT_CASE(TTPU_F16, f16)
-  case TTPU_C64: return kind == IR_ADD ? COMBINER(add_c64) : NONE;
-  case TTPU_C128: return kind == IR_ADD ? COMBINER(add_c128) : NONE;
+  case TTPU_C64:
+    if (kind == IR_ADD) return COMBINER(add_c64);
+    return kind == IR_MULTIPLY ? COMBINER(multiply_c64) : NONE;
+  case TTPU_C128:
+    if (kind == IR_ADD) return COMBINER(add_c128);
+    return kind == IR_MULTIPLY ? COMBINER(multiply_c128) : NONE;
   default: return NONE;
   }
 }
