@@ -25,6 +25,14 @@ void lower_scalar_tensor(aten_lowering *c) { fill_from_number(c, 0); }
 
 /* ---- ranges -------------------------------------------------------------------------------------- */
 
+/* 0, 1, 2, ... over the result's elements in row-major order: an out= argument may have more dimensions than one. */
+static ir_value places(aten_lowering *c, ttpu_dtype t) {
+  const aten_tensor *out = &c->outs[0];
+  int64_t n = base_numel(out->rank, out->sizes);
+  ir_value line = ir_iota(c->b, t, 1, &n, 0);
+  return out->rank == 1 ? line : ir_reshape(c->b, line, out->rank, out->sizes);
+}
+
 /* start + i * step. The numbers are static, since the size follows from them. Floats that are no integers are
  * computed in f64, so that each element is rounded once, as on CPU. */
 static void range_from(aten_lowering *c, const aten_number *start, const aten_number *step) {
@@ -45,7 +53,7 @@ static void range_from(aten_lowering *c, const aten_number *start, const aten_nu
   double last = first + each * (double)base_numel(out->rank, out->sizes), exact = 0x1p24;
   bool small = first == floor(first) && each == floor(each) && fabs(first) < exact && fabs(last) < exact;
   ttpu_dtype math = whole ? TTPU_I64 : small ? TTPU_F32 : TTPU_F64;
-  ir_value i = ir_iota(b, math, out->rank, out->sizes, 0);
+  ir_value i = places(c, math);
   if (whole ? step_int != 1 : each != 1)
     i = ir_multiply(b, i, whole ? aten_like_i64(c, i, step_int) : aten_like(c, i, each));
   if (whole ? first_int != 0 : first != 0)
@@ -86,7 +94,8 @@ ir_value aten_spaced(aten_lowering *c, ir_value start, ir_value end, int64_t n) 
 /* The result's elements from argument 0 to argument 1; integers are computed in f64 and truncated. */
 static ir_value spaced(aten_lowering *c, ttpu_dtype t) {
   const aten_tensor *out = &c->outs[0];
-  return aten_spaced(c, end_point(c, 0, t), end_point(c, 1, t), base_numel(out->rank, out->sizes));
+  ir_value line = aten_spaced(c, end_point(c, 0, t), end_point(c, 1, t), base_numel(out->rank, out->sizes));
+  return ir_reshape(c->b, line, out->rank, out->sizes); /* an out= argument may have more dimensions than one */
 }
 
 static ttpu_dtype spaced_dtype(aten_lowering *c) {

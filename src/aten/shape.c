@@ -583,6 +583,38 @@ bool shape_arange_step(const aten_call *call, aten_shape *outs) {
   return arange_shape(call, start, 1, step, 3, outs);
 }
 
+/* A range written to an out= argument that has as many elements leaves its sizes alone. Of others Meta knows more. */
+static bool filled_shape(const aten_call *call, uint32_t out_arg, double count, aten_shape *out) {
+  const aten_tensor *t = aten_call_tensor(call, out_arg);
+  if (!t || (double)base_numel(t->rank, t->sizes) != count) return false;
+  out->dtype = t->dtype;
+  out->rank = t->rank;
+  copy_numbers(out->sizes, t->sizes, t->rank);
+  copy_numbers(out->strides, t->strides, t->rank);
+  return t->dtype != TTPU_BOOL && !base_dtype_is_complex((ttpu_dtype)t->dtype);
+}
+static double real_number(const aten_call *call, uint32_t arg, double none) {
+  const aten_number *n = aten_call_number(call, arg);
+  return n ? base_scalar_convert(n->dtype, TTPU_F64, n->value).d[0] : none;
+}
+/* How many steps fit between start and end, arguments 0 and 1; NaN where the step leads the other way. */
+static double steps_between(const aten_call *call) {
+  double steps = (real_number(call, 1, NAN) - real_number(call, 0, NAN)) / real_number(call, 2, 1);
+  return steps >= 0 ? steps : NAN;
+}
+bool shape_arange_out(const aten_call *call, aten_shape *outs) {
+  return filled_shape(call, 3, ceil(steps_between(call)), outs);
+}
+bool shape_range_out(const aten_call *call, aten_shape *outs) {
+  return filled_shape(call, 3, floor(steps_between(call)) + 1, outs);
+}
+bool shape_linspace_out(const aten_call *call, aten_shape *outs) {
+  return filled_shape(call, 3, (double)aten_call_int(call, 2, -1), outs);
+}
+bool shape_logspace_out(const aten_call *call, aten_shape *outs) {
+  return filled_shape(call, 4, (double)aten_call_int(call, 2, -1), outs);
+}
+
 bool shape_repeat(const aten_call *call, aten_shape *outs) {
   const aten_tensor *t = aten_call_tensor(call, 0);
   ir_i64s repeats = aten_call_ints(call, 1);

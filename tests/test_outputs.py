@@ -1,0 +1,30 @@
+"""out= arguments of other dimensions, strides and dtypes than the result has by itself."""
+
+import pytest
+from support import on_both
+
+import torch
+
+RANGES = {
+    "arange": lambda out: torch.arange(0, 24, out=out),
+    "arange step": lambda out: torch.arange(30, 6, -1, out=out),
+    "range": lambda out: torch.range(1, 24, out=out),
+    "linspace": lambda out: torch.linspace(-3, 5, 24, out=out),
+    "logspace": lambda out: torch.logspace(-1, 1, 24, out=out),
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_ranges_fill_in_row_major_order(name, dtype):
+    on_both(lambda out: RANGES[name](out.clone()), torch.zeros(2, 3, 4, dtype=dtype))
+    on_both(lambda out: RANGES[name](out.clone().permute(2, 0, 1)), torch.zeros(2, 3, 4, dtype=dtype))
+
+
+def test_range_into_a_part():
+    def fill(x):
+        torch.arange(0, 4, out=x.narrow(1, 1, 2))
+        return x
+
+    on_both(fill, torch.zeros(2, 3))
