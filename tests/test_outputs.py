@@ -28,3 +28,12 @@ def test_range_into_a_part():
         return x
 
     on_both(fill, torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_wider_output_takes_rounded_results(dtype):
+    x, y = torch.tensor([33000.0, 1.5, 1.0], dtype=dtype), torch.tensor([33000.0, 0.666, 3.0], dtype=dtype)
+    for operator in (torch.add, torch.div, torch.mul, torch.atan2):
+        for wide in (torch.float32, torch.float64):
+            on_both(lambda x, y, o=operator, w=wide: o(x, y, out=torch.empty(3, dtype=w, device=x.device)), x, y)
+    on_both(lambda x: torch.exp(x, out=torch.empty(3, device=x.device)), y)

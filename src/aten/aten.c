@@ -416,6 +416,8 @@ static void run_point(aten_point *p, uint32_t promoted_args, int promotion, aten
   if (!fractions && p->common == TTPU_C64 && out == TTPU_C128) p->common = TTPU_C128;
   p->math = aten_math_dtype(p->common);
   ir_value v = fn(p);
+  /* A wider out= argument takes what the common dtype holds. */
+  if (p->math != p->common && out != p->common && aten_type(c, v).dtype == p->math) v = aten_convert(c, v, p->common);
   aten_out(c, p->item, v);
 }
 
