@@ -1,5 +1,7 @@
 """Random numbers: the state, seeds, generators, and that every draw is new."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -274,3 +276,12 @@ def test_checkpoint_preserves_dropout():
         out.sum().backward()
         gradients.append(layer[0].weight.grad.clone())
     torch.testing.assert_close(*gradients)
+
+
+def test_random_warns_where_a_float_skips_integers():
+    x = torch.empty(2, dtype=torch.float16, device="tpu")
+    with pytest.warns(UserWarning, match="from is out of bounds.*; to - 1 is out of bounds"):
+        x.random_(-5000, 5000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x.random_(-2048, 2049)

@@ -140,8 +140,9 @@ uint64_t aten_random_counters(const aten_call *call, const aten_tensor *outs);
 /* Fails for static arguments (sizes, numbers, texts) and dtypes that Meta lets pass and the CPU refuses, in the words of
  * PyTorch's CPU kernels; asked once for each metadata (check.c). */
 ttpu_status aten_call_check(const aten_call *call);
-/* Fails for numbers (a probability, a range) with which no distribution is, in the words of PyTorch's CPU kernels. */
-ttpu_status aten_random_check(const aten_call *call);
+/* Fails for dtypes and numbers (a probability, a range) with which no distribution is, as PyTorch's CPU kernels do. */
+enum { ATEN_WARNING = 256 }; /* room for what the user is to be warned of; empty: nothing */
+ttpu_status aten_random_check(const aten_call *call, char *warning);
 
 /* ---- inside a lowering: arguments by their position in the schema ------------------------------ */
 

@@ -4,6 +4,7 @@
  * A call's draws take consecutive counters from the generator's offset; aten_random_counters says how many the call
  * may take at most, by the same arithmetic as aten_draw_bits: a counter gives four u32 or two u64. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "aten/aten_int.h"
@@ -573,17 +574,88 @@ static ttpu_status check_uniform(const aten_call *call) {
                    from, to);
 }
 
-static ttpu_status check_integers(int64_t from, int64_t to) {
-  if (from < to) return TTPU_OK;
-  return base_fail(TTPU_INVALID_ARGUMENT, "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
-                   (long long)from, (long long)to);
+/* The least and the largest of the numbers that random_ may be asked to draw into a dtype; `digits` of a float. */
+typedef struct bounds {
+  int64_t low, high;
+  int digits; /* integers up to 2^digits are all there; 0 for an integer dtype */
+} bounds;
+
+static bounds bounds_of(ttpu_dtype t) {
+  switch (t) {
+    case TTPU_BOOL: return (bounds){0, 1, 0};
+    case TTPU_F16: return (bounds){-65504, 65504, 11};
+    case TTPU_BF16: return (bounds){INT64_MIN, INT64_MAX, 8};
+    case TTPU_F32: return (bounds){INT64_MIN, INT64_MAX, 24};
+    case TTPU_F64: return (bounds){INT64_MIN, INT64_MAX, 53};
+    default: break;
+  }
+  size_t bits = 8 * base_dtype_bytes(t);
+  if (!base_dtype_is_integer(t) || bits == 64) return (bounds){INT64_MIN, INT64_MAX, 0};
+  int64_t half = (int64_t)1 << (bits - 1);
+  return base_dtype_is_signed(t) ? (bounds){-half, half - 1, 0} : (bounds){0, 2 * half - 1, 0};
 }
 
-ttpu_status aten_random_check(const aten_call *call) {
+static ttpu_status check_bound(ttpu_dtype t, const char *what, int64_t n, char *warning) {
+  bounds b = bounds_of(t);
+  if (n < b.low || n > b.high)
+    return base_fail(TTPU_INVALID_ARGUMENT, "%s is out of bounds for %s", what, base_dtypes[t].name);
+  int64_t exact = (int64_t)1 << b.digits;
+  if (b.digits == 0 || (n >= -exact && n <= exact)) return TTPU_OK;
+  size_t length = strlen(warning);
+  snprintf(warning + length, ATEN_WARNING - length,
+           "%s%s is out of bounds [-2^%d, 2^%d]: %s holds only some integers there", length ? "; " : "", what, b.digits,
+           b.digits, base_dtypes[t].name);
+  return TTPU_OK;
+}
+
+/* random_(from, to), random_(to), and random_(from) to the dtype's largest. */
+static ttpu_status check_integers(const aten_call *call, char *warning) {
+  ttpu_dtype t = (ttpu_dtype)call->tensors[0].dtype;
+  bool has_from = call->row->lower == lower_random_from, has_to = aten_call_has(call, has_from ? 2 : 1);
+  int64_t from = has_from ? aten_call_int(call, 1, 0) : 0;
+  int64_t to = aten_call_int(call, has_from ? 2 : 1, bounds_of(t).high);
+  if (!has_to && from == INT64_MIN) return TTPU_OK; /* all 64 bits */
+  if (has_to ? from >= to : from > to)
+    return base_fail(TTPU_INVALID_ARGUMENT, "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
+                     (long long)from, (long long)to);
+  BASE_TRY(check_bound(t, "from", from, warning));
+  return has_to ? check_bound(t, "to - 1", to - 1, warning) : TTPU_OK;
+}
+
+/* A distribution's dtypes, where the CPU has no kernel for others. */
+static ttpu_status check_dtype(const aten_call *call) {
+  enum { WHOLE = 1, FLOAT = 2, COMPLEX = 4 };
+  static const struct {
+    aten_lower_fn lower;
+    int classes;
+    ttpu_status refusal;
+  } kernels[] = {
+      {lower_random_, WHOLE | FLOAT, TTPU_UNIMPLEMENTED},
+      {lower_random_to, WHOLE | FLOAT, TTPU_INVALID_ARGUMENT},
+      {lower_random_from, WHOLE | FLOAT, TTPU_INVALID_ARGUMENT},
+      {lower_bernoulli_number, WHOLE | FLOAT, TTPU_UNIMPLEMENTED},
+      {lower_geometric_, WHOLE | FLOAT, TTPU_UNIMPLEMENTED},
+      {lower_uniform_, FLOAT | COMPLEX, TTPU_UNIMPLEMENTED},
+      {lower_normal_, FLOAT | COMPLEX, TTPU_UNIMPLEMENTED},
+      {lower_log_normal_, FLOAT, TTPU_UNIMPLEMENTED},
+      {lower_exponential_, FLOAT, TTPU_INVALID_ARGUMENT},
+      {lower_cauchy_, FLOAT, TTPU_INVALID_ARGUMENT},
+  };
+  if (call->tensor_count == 0) return TTPU_OK;
+  ttpu_dtype t = (ttpu_dtype)call->tensors[0].dtype;
+  int class = base_dtype_is_complex(t) ? COMPLEX : base_dtype_is_float(t) ? FLOAT : WHOLE;
+  for (uint32_t i = 0; i < sizeof kernels / sizeof *kernels; ++i)
+    if (kernels[i].lower == call->row->lower && !(kernels[i].classes & class))
+      return base_fail(kernels[i].refusal, "%s: not implemented for %s", call->row->name, base_dtypes[t].name);
+  return TTPU_OK;
+}
+
+ttpu_status aten_random_check(const aten_call *call, char *warning) {
   aten_lower_fn lower = call->row->lower;
+  warning[0] = 0;
+  BASE_TRY(check_dtype(call));
   if (lower == lower_uniform_) return check_uniform(call);
-  if (lower == lower_random_to) return check_integers(0, aten_call_int(call, 1, 1));
-  if (lower == lower_random_from) return check_integers(aten_call_int(call, 1, 0), aten_call_int(call, 2, INT64_MAX));
+  if (lower == lower_random_to || lower == lower_random_from) return check_integers(call, warning);
   /* Those with one number that counts. NaN is in no range. */
   static const struct {
     aten_lower_fn lower;

@@ -486,7 +486,9 @@ void record(Packed &p, Box box, Results &r) {
   request.key = key;
   if (op.op.row->flags & ATEN_PRODUCT) request.precision = product_precision();
   if (op.op.row->flags & ATEN_RNG) {
-    check(aten_random_check(&c));
+    char warning[ATEN_WARNING];
+    check(aten_random_check(&c, warning));
+    if (warning[0] != 0) TORCH_WARN(warning);
     c10::SmallVector<aten_tensor, 4> metas;
     for (const rt_tensor &t : r.tensors) metas.push_back(t.meta);
     request.random = draw(p.generator, p.device, aten_random_counters(&c, metas.data()));

@@ -55,8 +55,8 @@ static at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides
   initialize();
   check_options("empty_strided", layout, pin_memory);
   at::detail::check_size_nonnegative(sizes);
-  TORCH_CHECK(sizes.size() == strides.size(), "empty_strided: ", sizes.size(), " sizes but ", strides.size(),
-              " strides");
+  TORCH_CHECK(sizes.size() == strides.size(), "empty_strided: dimensionality of sizes (", sizes.size(),
+              ") must match dimensionality of strides (", strides.size(), ")");
   c10::DeviceIndex index = index_of(device);
   TORCH_CHECK(index < static_cast<int>(rt_device_count()), "invalid device ordinal tpu:", static_cast<int>(index),
               "; there are ", rt_device_count(), " devices");
