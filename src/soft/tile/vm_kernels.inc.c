@@ -99,21 +99,23 @@ typedef double _Complex c128;
 
 /* ---- expressions: complex --------------------------------------------------------------------- */
 
-/* Products and quotients as PyTorch has them: plain formulas, the divisor scaled by its larger part. */
+/* Products and quotients as PyTorch has them: plain formulas, the divisor scaled by its larger part. Differences are
+ * written as sums with a negated factor: of a sum beside a difference GCC 12 makes vfmaddsub in spite of
+ * -ffp-contract=off, and the product then depends on the instruction set. */
 #define COMPLEX_KERNELS(name, type, real, CMPLX_, creal_, cimag_, fabs_)                                               \
   MATH_INLINE type multiply_##name(type x, type y) {                                                                   \
     real a = creal_(x), b = cimag_(x), c = creal_(y), d = cimag_(y);                                                   \
-    return CMPLX_(a * c - b * d, a * d + b * c);                                                                       \
+    return CMPLX_(a * c + -b * d, a * d + b * c);                                                                      \
   }                                                                                                                    \
   MATH_INLINE type divide_##name(type x, type y) {                                                                     \
     real a = creal_(x), b = cimag_(x), c = creal_(y), d = cimag_(y);                                                   \
     if (fabs_(c) >= fabs_(d)) {                                                                                        \
       if (c == 0 && d == 0) return CMPLX_(a / fabs_(c), b / fabs_(d));                                                 \
       real ratio = d / c, scale = 1 / (c + d * ratio);                                                                 \
-      return CMPLX_((a + b * ratio) * scale, (b - a * ratio) * scale);                                                 \
+      return CMPLX_((a + b * ratio) * scale, (b + -a * ratio) * scale);                                                \
     }                                                                                                                  \
     real ratio = c / d, scale = 1 / (d + c * ratio);                                                                   \
-    return CMPLX_((a * ratio + b) * scale, (b * ratio - a) * scale);                                                   \
+    return CMPLX_((a * ratio + b) * scale, (b * ratio + -a) * scale);                                                  \
   }
 COMPLEX_KERNELS(C64, c64, float, CMPLXF, crealf, cimagf, fabsf)
 COMPLEX_KERNELS(C128, c128, double, CMPLX, creal, cimag, fabs)
