@@ -22,6 +22,10 @@ def test_ranges_fill_in_row_major_order(name, dtype):
     on_both(lambda out: RANGES[name](out.clone().permute(2, 0, 1)), torch.zeros(2, 3, 4, dtype=dtype))
 
 
+def test_complex_linspace_fills_in_row_major_order():
+    on_both(lambda out: torch.linspace(-3, 5j, 24, out=out.clone()), torch.zeros(2, 3, 4, dtype=torch.complex64))
+
+
 def test_range_into_a_part():
     def fill(x):
         torch.arange(0, 4, out=x.narrow(1, 1, 2))
