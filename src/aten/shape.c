@@ -409,6 +409,22 @@ bool shape_amax(const aten_call *call, aten_shape *outs) {
   return !any_complex(call) && reduce_dims(call, 2, true, outs) && self_dtype(call, outs);
 }
 
+/* The least and the largest, of everything or along the dim that argument 1 names. */
+bool shape_aminmax(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *t = aten_call_tensor(call, 0);
+  uint32_t mask = ~0u;
+  if (!t || base_numel(t->rank, t->sizes) == 0 || any_complex(call)) return false;
+  if (aten_call_has(call, 1)) {
+    int64_t n = t->rank ? t->rank : 1, dim = aten_call_int(call, 1, 0);
+    if (dim < -n || dim >= n) return false;
+    mask = 1u << (dim < 0 ? dim + n : dim);
+  }
+  reduced_shape(t, mask, aten_call_int(call, 2, 0) != 0, outs);
+  outs->dtype = t->dtype;
+  outs[1] = outs[0];
+  return true;
+}
+
 /* max and min of everything; any and all. */
 bool shape_extreme(const aten_call *call, aten_shape *outs) {
   const aten_tensor *t = aten_call_tensor(call, 0);
