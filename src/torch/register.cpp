@@ -270,8 +270,23 @@ void check_devices(const c10::OperatorHandle &op, const torch::jit::Stack &stack
   }
 }
 
+// Kernels and their gradient formulas agree by is_contiguous() on whether a matrix or its transpose was factorised. A
+// copy on the host is contiguous where the matrix has gaps, so such a matrix goes there column by column.
+void keep_order(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  const auto &args = op.schema().arguments();
+  size_t base = stack->size() - args.size();
+  for (size_t i = 0; i < args.size(); ++i) {
+    c10::IValue &v = (*stack)[base + i];
+    bool is_written = args[i].alias_info() != nullptr && args[i].alias_info()->isWrite();
+    if (is_written || !v.isTensor() || !v.toTensor().defined() || v.toTensor().dim() < 2) continue;
+    const at::Tensor &t = v.toTensor();
+    if (!t.is_contiguous() && !t.is_non_overlapping_and_dense()) v = t.mT().contiguous().mT();
+  }
+}
+
 void call_host(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   check_devices(op, *stack);
+  keep_order(op, stack);
   host_calls.add(full_name(op));
   at::native::cpu_fallback(op, stack);
 }
