@@ -69,14 +69,18 @@ struct Silence final : c10::WarningHandler {
   void process(const c10::Warning &) override {}
 };
 
-// The results of a call on the CPU with such stand-ins; out= arguments are empty.
+// The results of a call on the CPU with such stand-ins; out= arguments are small (empty) or as they are.
 torch::jit::Stack call_on_host(const Operator &op, const torch::jit::Stack &stack, HostArguments arguments) {
   size_t n = op.kinds.size(), base = stack.size() - n;
   torch::jit::Stack host;
   for (size_t i = 0; i < n; ++i) {
-    bool is_output = op.is_out && i >= op.inputs && stack[base + i].isTensor();
-    host.push_back(is_output ? c10::IValue(at::empty({0}, stack[base + i].toTensor().options().device(at::kCPU)))
-                             : map_tensors(stack[base + i], c10::Device(c10::kCPU), arguments));
+    const c10::IValue &v = stack[base + i];
+    if (op.is_out && i >= op.inputs && v.isTensor()) {
+      c10::DimVector sizes = arguments.small ? c10::DimVector{0} : c10::DimVector(v.toTensor().sizes());
+      host.push_back(at::empty(sizes, v.toTensor().options().device(at::kCPU)));
+    } else {
+      host.push_back(map_tensors(v, c10::Device(c10::kCPU), arguments));
+    }
   }
   at::AutoDispatchBelowADInplaceOrView below;
   op.handle.callBoxed(host);
@@ -176,16 +180,25 @@ void ask_meta(const Packed &p, const torch::jit::Stack &stack, Shapes &shapes) {
     for (uint32_t arg : op.mutated) push_shapes(shapes, stack[base + arg]); // it writes its arguments and nothing else
     return;
   }
-  torch::jit::Stack meta;
-  meta.reserve(n);
-  for (size_t i = 0; i < n; ++i) {
-    bool is_output = op.is_out && i >= op.inputs;
-    meta.push_back(map_tensors(stack[base + i], c10::Device(c10::kMeta), is_output ? to_empty_meta : to_meta));
-  }
-  torch::jit::Stack arguments(meta);
-  try {
+  torch::jit::Stack meta, arguments;
+  auto run = [&](bool empty_outputs) {
+    meta.clear();
+    meta.reserve(n);
+    for (size_t i = 0; i < n; ++i) {
+      bool is_output = empty_outputs && i >= op.inputs;
+      meta.push_back(map_tensors(stack[base + i], c10::Device(c10::kMeta), is_output ? to_empty_meta : to_meta));
+    }
+    arguments = meta;
     at::AutoDispatchBelowADInplaceOrView below;
     op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
+  };
+  try {
+    try {
+      run(op.is_out);
+    } catch (...) {
+      if (!op.is_out) throw;
+      run(false); // a few (normal.float_float_out) want their out= argument in the right size
+    }
   } catch (...) {
     std::optional<torch::jit::Stack> results = raise_as_cpu(op, stack);
     if (!(op.is_out || has_host_number(p) || !has_meta(op.handle)) || !results.has_value()) throw;
