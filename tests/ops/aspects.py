@@ -153,6 +153,10 @@ def same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
     return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
 
 
+def is_inexact(t: torch.Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
+
+
 def check_out(op, dtype: torch.dtype, sample) -> None:
     """Each kind of out= argument: values, strides kept, resized or not, with the warning, refused or not."""
     expected = quietly(lambda: on_cpu(op, sample))
@@ -160,11 +164,14 @@ def check_out(op, dtype: torch.dtype, sample) -> None:
         return
     moved = compare.move_sample(op, sample)
     oracle = compare.Oracle(op, sample)
+    operands = tensors((sample.input, sample.args, sample.kwargs))
     for case, make in OUTPUTS.items():
         outs = tree_map(lambda t, make=make: make(t) if isinstance(t, torch.Tensor) else t, expected)
         again = tree_map(lambda t, make=make: make(t) if isinstance(t, torch.Tensor) else t, expected)
         theirs = call_with_output(op, sample, outs)
         ours = call_with_output(op, moved, compare.to_device(again, "tpu"))
+        if case == "wider" and ours.error is theirs.error is None and not any(is_inexact(t) for t in operands):
+            continue  # of integers, a result in a wider float may be computed so
         compare_outcomes(op, case, ours, theirs, expected, oracle)
     check_output_elsewhere(op, sample, moved, expected)
     if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo)):
@@ -433,10 +440,16 @@ def check_aliases(inputs, got, cpu_inputs, expected) -> None:
 
 
 def check_modes(op, dtype: torch.dtype, sample) -> None:
-    """The same fused, one operator at a time, and blocking: bit for bit, and complex numbers to within rounding."""
-    quietly(lambda: on_cpu(op, sample))
+    """The same fused, one operator at a time, and blocking: bit for bit; with complex numbers, to within rounding."""
+    expected = quietly(lambda: on_cpu(op, sample))
     if op.name in compare.UNWRITTEN:
         return
+    with_grad = compare.scalar(expected) is not None
+    if with_grad:
+        try:
+            torch.autograd.grad(compare.scalar(expected), compare.leaves(sample), allow_unused=True)
+        except Exception:
+            with_grad = False  # the CPU has none for this sample
     runs = {}
     for mode in torch.tpu.ExecutionMode:
         with torch.tpu.execution_mode(mode):
@@ -444,14 +457,14 @@ def check_modes(op, dtype: torch.dtype, sample) -> None:
             compare.seed()
             got = quietly(lambda moved=moved: op(moved.input, *moved.args, **moved.kwargs))
             values = [t.detach() for t in tensors(got)]
-            total = compare.scalar(got)
-            if total is not None:
-                values += torch.autograd.grad(total, compare.leaves(moved), allow_unused=True)
+            if with_grad:
+                values += torch.autograd.grad(compare.scalar(got), compare.leaves(moved), allow_unused=True)
             runs[mode] = [None if t is None else t.cpu() for t in values]
     first = runs[torch.tpu.ExecutionMode.FUSED]
+    complexes = any(t is not None and t.is_complex() for t in first)
     for mode, values in runs.items():
         for i, (a, b) in enumerate(zip(values, first, strict=True)):
-            rounding = 64 * torch.finfo(a.dtype).eps if isinstance(a, torch.Tensor) and a.is_complex() else 0
+            rounding = 64 * torch.finfo(a.dtype).eps if complexes and a is not None and is_inexact(a) else 0
             try:
                 torch.testing.assert_close(a, b, rtol=rounding, atol=rounding, equal_nan=True)
             except AssertionError as error:
