@@ -90,6 +90,8 @@ def pytest_command(options, file: Path) -> list[str]:
     """The call of pytest for one file: nothing of the tree's own configuration, nothing written into the tree."""
     command = [sys.executable, "-m", "pytest", str(file), f"--rootdir={options.path}", "-c", os.devnull]
     command += ["--noconftest", "-p", "no:cacheprovider", "-p", "upstream_plugin", "-q", "-W", "ignore"]
+    # Other forms of tracebacks parse the whole file for each frame: minutes a failure in files of 15,000 lines.
+    command += ["--tb=native"]
     # A worker that crashes fails the test that it ran, and another takes its place.
     command += ["-n", str(options.jobs), "--dist=worksteal", "--max-worker-restart=100000"]
     # First an exception in the test; where that is not possible, in the middle of C code, the end of the worker.
