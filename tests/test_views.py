@@ -229,6 +229,30 @@ def test_set_and_data():
     assert parameter.tolist() == [3, 4]
 
 
+@pytest.mark.parametrize("dtype", [torch.int16, torch.float64])
+def test_slice_of_a_storage(dtype):
+    x = torch.arange(6, dtype=dtype, device="tpu")
+    size = x.element_size()
+    part = x.untyped_storage()[2 * size : 5 * size]
+    y = torch.empty(0, dtype=dtype, device="tpu").set_(part)
+    assert_values(y, [2, 3, 4])
+    assert part[0] == x.cpu().untyped_storage()[2 * size]
+    y[1:] *= 10  # one memory
+    assert_values(x, [0, 1, 2, 30, 40, 5])
+    y.copy_(torch.tensor([7, 8, 9], dtype=dtype))
+    assert_values(x, [0, 1, 7, 8, 9, 5])
+    assert list(part.cpu()) == list(x.cpu().untyped_storage()[2 * size : 5 * size])
+    assert_values(torch.empty(0, dtype=dtype, device="tpu").set_(x.untyped_storage()[6 * size :]), [])
+
+
+def test_slice_of_a_storage_refuses():
+    storage = torch.arange(6.0, device="tpu").untyped_storage()
+    with pytest.raises(RuntimeError, match="byte 2"):
+        torch.empty(0, device="tpu").set_(storage[2:10]).neg()
+    with pytest.raises(RuntimeError, match="not resizable"):
+        storage[:8].resize_(100)
+
+
 def test_resize():
     x = torch.arange(6.0, device="tpu").view(2, 3)
     x.resize_(2, 2)

@@ -63,8 +63,9 @@ ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out);
 void rt_storage_free(rt_storage *s); /* NULL is fine */
 /* Unique among live storages of a process, ordered, never readable; NULL for zero bytes. */
 void *rt_storage_address(const rt_storage *s);
-/* The live storage that starts at an address, by a search through all of them; NULL: none. */
-rt_storage *rt_storage_find(const void *address);
+/* The live storage in which an address lies, by a search through all of them, and how many bytes into it; NULL: none.
+ * A storage's end belongs to it too, for what is empty and lies there, unless another storage begins there. */
+rt_storage *rt_storage_find(const void *address, size_t *begin);
 size_t rt_storage_bytes(const rt_storage *s);
 uint32_t rt_storage_device(const rt_storage *s);
 /* Keeps what fits, fills the rest with zeros; the address changes when it grows. */

@@ -141,12 +141,20 @@ static void unlink_live(rt_storage *s) {
   if (s->next != NULL) s->next->previous = s->previous;
 }
 
-rt_storage *rt_storage_find(const void *address) {
+rt_storage *rt_storage_find(const void *address, size_t *begin) {
+  rt_storage *found = NULL;
+  *begin = 0;
+  if (address == NULL) return NULL;
   rt_lock();
-  rt_storage *s = newest_live;
-  while (s != NULL && (address == NULL || s->address != address)) s = s->next;
+  for (rt_storage *s = newest_live; s != NULL; s = s->next) {
+    size_t bytes = (size_t)((uintptr_t)address - (uintptr_t)s->address); /* wraps where the address is smaller */
+    if (s->address == NULL || bytes > s->bytes) continue;
+    found = s;
+    *begin = bytes;
+    if (bytes < s->bytes) break;
+  }
   rt_unlock();
-  return s;
+  return found;
 }
 
 ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out) {

@@ -51,16 +51,21 @@ void set_current_device(c10::DeviceIndex index) {
 
 // ---- device memory ----
 
-static void free_storage(void *context) { rt_storage_free(static_cast<rt_storage *>(context)); }
+void free_storage(void *context) { rt_storage_free(static_cast<rt_storage *>(context)); }
 
-rt_storage *storage_of(const c10::Storage &storage) {
-  return static_cast<rt_storage *>(storage.data_ptr().get_context());
+Place place_at(const void *address) {
+  Place place{};
+  place.storage = rt_storage_find(address, &place.begin);
+  TORCH_CHECK(place.storage != nullptr, "a tpu tensor over memory that is not a tpu storage's: ", address);
+  return place;
 }
 
-rt_storage *storage_at(const void *address) {
-  rt_storage *s = rt_storage_find(address);
-  TORCH_CHECK(s != nullptr, "a tpu tensor over memory that is not a tpu storage's: ", address);
-  return s;
+int64_t offset_in(const Place &place, const c10::TensorImpl *t) {
+  if (place.begin == 0) return t->storage_offset();
+  size_t bytes = t->itemsize();
+  TORCH_CHECK(place.begin % bytes == 0, "a tpu tensor's elements of ", bytes, " bytes cannot begin at byte ",
+              place.begin, " of the storage that its own is a slice of");
+  return t->storage_offset() + static_cast<int64_t>(place.begin / bytes);
 }
 
 static c10::CachingAllocator::StatArray stat(uint64_t now, uint64_t peak, uint64_t added, uint64_t removed) {
@@ -123,7 +128,8 @@ c10::Allocator *allocator() { return &tpu_allocator; }
 REGISTER_ALLOCATOR(kTpu, &tpu_allocator)
 
 void resize_storage(const c10::Storage &storage, size_t bytes) {
-  rt_storage *s = storage_of(storage);
+  TORCH_CHECK(is_whole_storage(storage.data_ptr()), "Trying to resize storage that is not resizable");
+  rt_storage *s = static_cast<rt_storage *>(storage.data_ptr().get_context());
   check(rt_storage_resize(s, bytes));
   c10::StorageImpl *impl = storage.unsafeGetStorageImpl();
   if (rt_storage_address(s) != impl->data()) { // the same context under a new address

@@ -129,8 +129,9 @@ void Packed::add_tensor(const at::Tensor &t) {
       else if (device != where.index()) raise_device(op, args.size(), t, device);
       m.sizes = impl->sizes().data();
       m.strides = impl->strides().data();
-      m.offset = impl->storage_offset();
-      storage = storage_of(t);
+      Place place = place_of(impl);
+      m.offset = offset_in(place, impl);
+      storage = place.storage;
     } else {
       if (!where.is_cpu() || impl->dim() != 0) {
         for (const auto *other : originals)
@@ -289,12 +290,13 @@ void push_result(Results &r, at::Tensor t) {
   rt_tensor out{};
   if (t.defined()) {
     const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
-    out.storage = storage_of(t);
+    Place place = place_of(impl);
+    out.storage = place.storage;
     out.meta.dtype = static_cast<uint8_t>(dtype_of(t.scalar_type()));
     out.meta.rank = static_cast<uint8_t>(impl->dim());
     out.meta.sizes = impl->sizes().data();
     out.meta.strides = impl->strides().data();
-    out.meta.offset = impl->storage_offset();
+    out.meta.offset = offset_in(place, impl);
   } else {
     out.meta.flags = ATEN_UNDEFINED;
   }

@@ -35,13 +35,21 @@ void set_soft_path(const std::string &path);
 c10::DeviceIndex current_device();
 void set_current_device(c10::DeviceIndex index);
 c10::Allocator *allocator();
-rt_storage *storage_of(const c10::Storage &storage);
-rt_storage *storage_at(
-    const void *address); // for storages that PyTorch made over an address (from_blob); raises if there is none
-inline rt_storage *storage_of(const at::Tensor &t) {
-  const c10::DataPtr &data = t.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
-  return data.get_context() != nullptr ? static_cast<rt_storage *>(data.get_context()) : storage_at(data.get());
+void free_storage(void *context); // the deleter of every DataPtr whose context is an rt_storage
+inline bool is_whole_storage(const c10::DataPtr &data) { return data.get_deleter() == &free_storage; }
+// Where a PyTorch storage lies: not at the beginning of ours when it is a slice of an UntypedStorage.
+struct Place {
+  rt_storage *storage;
+  size_t begin; // bytes
+};
+Place place_at(const void *address); // of storages that PyTorch made over an address; raises if there is none
+inline Place place_of(const c10::TensorImpl *t) {
+  const c10::DataPtr &data = t->unsafe_storage().data_ptr();
+  return is_whole_storage(data) ? Place{static_cast<rt_storage *>(data.get_context()), 0} : place_at(data.get());
 }
+inline rt_storage *storage_of(const at::Tensor &t) { return place_of(t.unsafeGetTensorImpl()).storage; }
+// The tensor's first element, counted from the beginning of our storage; raises where it lies between two elements.
+int64_t offset_in(const Place &place, const c10::TensorImpl *t);
 // Changes a storage's size, keeping its contents.
 void resize_storage(const c10::Storage &storage, size_t bytes);
 // The seed and offset for a call that draws `counters` Philox counters, from `generator` or the device's own.

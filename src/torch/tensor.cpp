@@ -22,9 +22,7 @@ at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayR
   size_t bytes = at::detail::computeStorageNbytes(sizes, strides, base_dtype_bytes(dtype));
   rt_storage *s = nullptr;
   check(rt_storage_new(static_cast<uint32_t>(device), bytes, &s));
-  c10::DataPtr data(
-      rt_storage_address(s), s, [](void *p) { rt_storage_free(static_cast<rt_storage *>(p)); },
-      c10::Device(kTpu, device));
+  c10::DataPtr data(rt_storage_address(s), s, &free_storage, c10::Device(kTpu, device));
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                                              static_cast<int64_t>(bytes), std::move(data), allocator(),
                                                              /*resizable=*/true));
@@ -155,7 +153,7 @@ static bool is_set_to(const at::Tensor &self, const at::Tensor &source) {
 
 // The storage's elements in memory order, when t is exactly its storage: then order[i] is the i-th dim in memory.
 static bool covers_storage(const at::Tensor &t, std::vector<int64_t> &order) {
-  if (!t.is_non_overlapping_and_dense() || t.storage_offset() != 0 ||
+  if (!is_whole_storage(t.storage().data_ptr()) || !t.is_non_overlapping_and_dense() || t.storage_offset() != 0 ||
       static_cast<size_t>(t.numel()) * t.element_size() != t.storage().nbytes())
     return false;
   order.resize(static_cast<size_t>(t.dim()));
