@@ -307,7 +307,9 @@ TEST(scatter) {
     t.in_place = true;
     if (test_operands(&t, ir_scatter(&t.b, x, indices, updates, &a, kind), random_below(2))) {
       fill_indices(&t.operands[1].v, -2, 9);
-      compare(&t, 0);
+      /* Complex products are rounded in the tensor's precision; the reference rounds once from complex128. */
+      bool product = kind == IR_MULTIPLY && base_dtype_is_complex(dtype);
+      compare(&t, !product ? 0 : dtype == TTPU_C64 ? 1e-3 : 1e-11);
     }
     test_end(&t);
   }
