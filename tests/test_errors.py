@@ -396,3 +396,17 @@ def test_wrong_settings_give_one_clear_error():
         assert out.returncode == 1
         last = out.stderr.strip().splitlines()[-1]
         assert "RuntimeError" in last and value.split("/")[-1] in out.stderr, out.stderr
+
+
+def test_deterministic_algorithms_refuse_what_the_cpu_refuses():
+    """And not what PyTorch's Meta kernels refuse on behalf of CUDA's."""
+    x = torch.tensor([3.0, 1.0, 2.0], device="tpu")
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert x.median(0).values.item() == 2
+        with pytest.raises(RuntimeError, match="put_ does not have a deterministic"):
+            x.put_(torch.tensor([0], device="tpu"), x[:1])
+        with pytest.raises(IndexError):
+            x.median(5)
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -171,8 +171,13 @@ bool has_host_number(const Packed &p) {
   return false;
 }
 
+// May Meta refuse what the CPU takes? Its kernels in Python also refuse what is not deterministic on CUDA.
+bool is_meta_strict(const Packed &p) {
+  return p.op.is_out || has_host_number(p) || !has_meta(p.op.handle) || at::globalContext().deterministicAlgorithms();
+}
+
 // PyTorch's own Meta kernel on stand-ins without storage: it finds the results' metadata and raises PyTorch's errors. Where
-// only Meta refuses an out= argument or a 0-d CPU operand, and where there is no Meta, the CPU's results say.
+// only Meta refuses an out= argument, a 0-d CPU operand or an order, and where there is no Meta, the CPU's results say.
 void ask_meta(const Packed &p, const torch::jit::Stack &stack, Shapes &shapes) {
   const Operator &op = p.op;
   size_t n = op.kinds.size(), base = stack.size() - n;
@@ -201,7 +206,7 @@ void ask_meta(const Packed &p, const torch::jit::Stack &stack, Shapes &shapes) {
     }
   } catch (...) {
     std::optional<torch::jit::Stack> results = raise_as_cpu(op, stack);
-    if (!(op.is_out || has_host_number(p) || !has_meta(op.handle)) || !results.has_value()) throw;
+    if (!is_meta_strict(p) || !results.has_value()) throw;
     meta = *results;
   }
   if (op.op.row->flags & ATEN_CHECKED) check_as_cpu(op, stack);
