@@ -307,6 +307,23 @@ def test_writes_to_overlapping_elements():
     assert_values(windows.fill_(1), [[1] * 3] * 3)
 
 
+def test_indices_apart_from_what_they_write():
+    def write_self(device):
+        x = torch.tensor([0, 1, 2], device=device)
+        for write in (
+            lambda: x.index_fill_(0, x, 1),
+            lambda: x.scatter_(0, x, 1),
+            lambda: x.put_(x, torch.tensor([1, 2, 3], device=device)),
+            lambda: x.index_put_((torch.tensor([2, 1, 0], device=device),), x),
+            lambda: x.index_add_(0, torch.tensor([2, 1, 0], device=device), x),
+        ):
+            with pytest.raises(RuntimeError, match="single memory location"):
+                write()
+        return x
+
+    assert_same(write_self("tpu"), write_self("cpu"))
+
+
 @pytest.mark.parametrize("call", OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
 @pytest.mark.parametrize("how", ["read", "synchronise"])
 def test_index_out_of_range(call, how):

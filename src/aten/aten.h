@@ -118,6 +118,7 @@ enum {
   ATEN_CHECKED = 8,   /* its Meta kernel lets pass what the CPU's refuses: after Meta, the CPU is asked as well */
   ATEN_COMPLETE = 16, /* its shape function takes all that the CPU takes: the CPU raises the error of what it refuses */
   ATEN_LISTS = 64,    /* its lists of integers are data like its Scalars; their values decide no more than sizes */
+  ATEN_APART = 128,   /* what it writes may share no element with its operands other than self */
   ATEN_UNIFORM = 32,  /* its result is the same number everywhere: it may be written to elements that share memory */
 };
 typedef struct aten_row {

@@ -334,12 +334,17 @@ void drop_outputs(const Operator &op, aten_call &c) {
   c.tensor_count = c.args[op.inputs].first;
 }
 
-// Refuses a written argument that shares some but not all of its elements with one that is read, as the CPU does.
+// Refuses a written argument that shares some but not all of its elements with one that is read, as the CPU does; of
+// ATEN_APART rows, any element with one that is not self.
 void check_overlap(const Packed &p, const at::Tensor &written) {
   if (!written.defined()) return;
   const rt_storage *storage = storage_of(written);
-  for (size_t i = 0; i < p.storages.size(); ++i)
-    if (p.storages[i] == storage && p.originals[i] != &written) at::assert_no_partial_overlap(written, *p.originals[i]);
+  bool apart = (p.op.op.row->flags & ATEN_APART) != 0;
+  for (size_t i = 0; i < p.storages.size(); ++i) {
+    if (p.storages[i] != storage || p.originals[i] == &written) continue;
+    if (apart && i > 0) at::assert_no_overlap(written, *p.originals[i]);
+    else at::assert_no_partial_overlap(written, *p.originals[i]);
+  }
 }
 
 // Refuses an out= argument of a dynamic row that shares any element with an operand, as the CPU does.
