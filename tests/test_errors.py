@@ -19,6 +19,9 @@ def modify_saved(device: str) -> None:
 
 # A call that the CPU refuses, on the device given. The same type must come out on tpu.
 CALLS = {
+    "leaky_relu_ slope": lambda d: (
+        F.leaky_relu_(torch.ones(2, device=d, requires_grad=True).clone(), -2.0).sum().backward()
+    ),
     "add shapes": lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
     "mm shapes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
     "mm dtypes": lambda d: torch.ones(2, 2, device=d) @ torch.ones(2, 2, device=d, dtype=torch.int64),
@@ -282,6 +285,17 @@ def test_values_that_the_cpu_refuses(call):
         call("tpu").cpu()
     with contextlib.suppress(RuntimeError):
         torch.tpu.synchronize()
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_classes_as_bytes(reduction):
+    scores, classes = torch.randn(6, 5, requires_grad=True), torch.tensor([0, 4, 2, 2, 1, 3], dtype=torch.uint8)
+
+    def gradient(scores, classes):
+        loss = F.nll_loss(scores.log_softmax(1), classes, reduction=reduction).sum()
+        return torch.autograd.grad(loss, scores)[0]
+
+    on_both(gradient, scores, classes)
 
 
 def test_division_by_zero_of_floats_is_no_error():

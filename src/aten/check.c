@@ -68,6 +68,15 @@ static ttpu_status check_nll_loss(const aten_call *call) {
                    float_name((ttpu_dtype)weight->dtype));
 }
 
+static ttpu_status check_leaky_relu_backward(const aten_call *call) {
+  if (!aten_call_int(call, 3, 0) || number_at(call, 2) >= 0) return TTPU_OK;
+  return base_fail(
+      TTPU_INVALID_ARGUMENT,
+      "In-place leakyReLu backward calculation is triggered with a negative slope which is not supported. "
+      "This is caused by calling in-place forward function with a negative slope, please call out-of-place "
+      "version instead.");
+}
+
 static ttpu_status check_kthvalue(const aten_call *call) {
   const aten_tensor *x = aten_call_tensor(call, 0);
   int64_t k = aten_call_int(call, 1, 1), dim = aten_call_int(call, 2, -1);
@@ -99,6 +108,7 @@ ttpu_status aten_call_check(const aten_call *call) {
   if (lower == lower_gelu_backward) return check_gelu(call, 2);
   if (lower == lower_huber_loss) return check_huber(call);
   if (lower == lower_nll_loss_forward) return check_nll_loss(call);
+  if (lower == lower_leaky_relu_backward) return check_leaky_relu_backward(call);
   if (lower == lower_kthvalue) return check_kthvalue(call);
   if (lower == lower_multinomial) return check_multinomial(call);
   return TTPU_OK;

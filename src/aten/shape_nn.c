@@ -654,7 +654,8 @@ bool shape_multilabel_margin_loss(const aten_call *call, aten_shape *outs) {
 
 /* self [N, C] (or [C]) and class numbers for it. */
 static bool classified(const aten_tensor *x, const aten_tensor *target, const aten_tensor *weight) {
-  if (!x || !target || target->dtype != TTPU_I64 || !base_dtype_is_float((ttpu_dtype)x->dtype)) return false;
+  if (!x || !target || !base_dtype_is_float((ttpu_dtype)x->dtype)) return false;
+  if (target->dtype != TTPU_I64 && target->dtype != TTPU_U8) return false; /* bytes, which Meta refuses */
   if (x->rank != 2 || target->rank != 1 || target->sizes[0] != x->sizes[0]) return false;
   return !weight || (weight->rank == 1 && weight->sizes[0] == x->sizes[1] && weight->dtype == x->dtype);
 }
