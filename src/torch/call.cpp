@@ -167,6 +167,11 @@ void Packed::integer(int64_t v) {
 }
 
 void Packed::integers(c10::ArrayRef<int64_t> list) {
+  if (op.op.row->flags & ATEN_LISTS) { // numbers like its Scalars
+    push(ATEN_SCALARS, numbers.size(), list.size());
+    for (int64_t e : list) numbers.push_back(number_of(e));
+    return;
+  }
   push(ATEN_INTS, ints.size(), list.size());
   ints.append(list.begin(), list.end());
 }
@@ -234,20 +239,15 @@ void pack_numbers(Packed &p, ArgKind kind, const c10::IValue &v) {
 }
 
 void pack_ints(Packed &p, const c10::IValue &v) {
-  if (p.op.op.row->flags & ATEN_LISTS) { // numbers like its Scalars
-    size_t first = p.numbers.size();
-    for (int64_t e : v.toIntVector()) p.numbers.push_back(number_of(e));
-    return p.push(ATEN_SCALARS, first, p.numbers.size() - first);
-  }
-  size_t first = p.ints.size();
+  c10::SmallVector<int64_t, 8> list;
   if (v.isIntList()) {
-    for (int64_t e : v.toIntList()) p.ints.push_back(e);
+    for (int64_t e : v.toIntList()) list.push_back(e);
   } else if (v.isBoolList()) {
-    for (bool e : v.toBoolList()) p.ints.push_back(e);
+    for (bool e : v.toBoolList()) list.push_back(e);
   } else {
-    for (const c10::IValue &e : v.toListRef()) p.ints.push_back(int_of(e));
+    for (const c10::IValue &e : v.toListRef()) list.push_back(int_of(e));
   }
-  p.push(ATEN_INTS, first, p.ints.size() - first);
+  p.integers(list);
 }
 
 void pack(Packed &p, const torch::jit::Stack &stack) {

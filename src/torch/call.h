@@ -93,6 +93,8 @@ using Box = c10::function_ref<torch::jit::Stack()>;
 // metadata.cpp: the results' metadata from the cache, the row's shape function, or PyTorch's Meta kernel, which raises
 // PyTorch's errors. Returns the cache's key.
 base_hash128 find_shapes(const Packed &p, const aten_call &call, Box box, Shapes &shapes);
+// register.cpp: ATen's operator of a name such as a row's, "add.Tensor"; none in a PyTorch that lacks it.
+std::optional<c10::OperatorHandle> find_operator(const std::string &name);
 // metadata.cpp: v with f(t) in the place of each tensor t, and `device` in that of a device.
 c10::IValue map_tensors(const c10::IValue &v, std::optional<c10::Device> device,
                         c10::function_ref<at::Tensor(const at::Tensor &)> f);

@@ -138,12 +138,7 @@ void check_output_as_cpu(const Operator &op, const torch::jit::Stack &stack) {
   try {
     call_on_host(op, stack, stand_ins);
   } catch (const c10::Error &) {
-    std::string name = op.op.row->name, overload;
-    if (size_t dot = name.find('.'); dot != std::string::npos) {
-      overload = name.substr(dot + 1);
-      name = name.substr(0, dot);
-    }
-    auto plain = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload});
+    auto plain = find_operator(op.op.row->name);
     if (!plain.has_value() || plain->schema().arguments().size() != op.inputs) return;
     torch::jit::Stack host;
     for (size_t i = 0; i < op.inputs; ++i)

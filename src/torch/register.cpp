@@ -137,23 +137,16 @@ bool is_form_of(const c10::FunctionSchema &base, const c10::FunctionSchema &vari
 using Overloads = std::unordered_map<std::string, std::vector<c10::OperatorName>>;
 
 void register_row(torch::Library &library, const aten_row *row, const Overloads &overloads) {
-  std::string name = row->name, overload;
-  size_t dot = name.find('.');
-  if (dot != std::string::npos) {
-    overload = name.substr(dot + 1);
-    name = name.substr(0, dot);
-  }
-  auto &dispatcher = c10::Dispatcher::singleton();
-  auto base = dispatcher.findSchema({"aten::" + name, overload});
+  auto base = find_operator(row->name);
   if (!base.has_value()) return; // another PyTorch version's operator
   // What PyTorch composes, with its gradient, stays PyTorch's; but that says nothing of its other forms.
   if (!base->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
     register_variant(library, row, *base);
   for (bool in_place : {true, false}) {
-    auto found = overloads.find("aten::" + name + (in_place ? "_" : ""));
+    auto found = overloads.find(base->schema().name() + (in_place ? "_" : ""));
     if (found == overloads.end()) continue;
     for (const c10::OperatorName &candidate : found->second) {
-      auto handle = dispatcher.findSchema(candidate);
+      auto handle = c10::Dispatcher::singleton().findSchema(candidate);
       if (!handle.has_value() || handle->operator_name() == base->operator_name()) continue;
       if (handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
       if (is_form_of(base->schema(), handle->schema(), in_place)) register_variant(library, row, *handle);
@@ -305,6 +298,12 @@ void register_host(torch::Library &library, const char *name, const Overloads &o
 }
 
 } // namespace
+
+std::optional<c10::OperatorHandle> find_operator(const std::string &name) {
+  size_t dot = name.find('.');
+  std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+  return c10::Dispatcher::singleton().findSchema({"aten::" + name.substr(0, dot), overload});
+}
 
 void allow_fallback(bool allow) { fallback_is_allowed = allow; }
 bool fallback_allowed() { return fallback_is_allowed; }

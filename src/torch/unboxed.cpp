@@ -210,7 +210,6 @@ const std::vector<Form> &forms() {
       form<at::Tensor, Scalar, Tensor>(),                          // pow.Scalar
       form<at::Tensor, Tensor, MaybeScalar, MaybeScalar>(),        // clamp
       form<at::Tensor, Tensor, Tensor, Tensor>(),                  // where.self
-      form<at::Tensor, Tensor, Scalar, Tensor>(),                  // masked_fill-like orders
       form<at::Tensor, Tensor, Tensor, Tensor, Scalar>(),          // addcmul, addcdiv
       form<at::Tensor &, Written, Tensor, Tensor, Scalar>(),       // addcmul_, addcdiv_
       form<at::Tensor, Tensor, Tensor, Tensor, Scalar, Scalar>(),  // addmm, baddbmm
