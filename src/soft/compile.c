@@ -39,6 +39,7 @@ ttpu_status soft_compile(base_arena *arena, const ir_func *f, const soft_compile
 
 void soft_executable_free(soft_executable *e) {
   if (!e) return;
+  for (uint32_t i = 0; i < e->step_count; ++i) opt_free_regions(e->steps[i].regions);
   opt_structure_release(e->structure);
   base_free(e->buffers);
   base_free(e->steps);

@@ -70,6 +70,12 @@ static ttpu_status open_result(run *r, const opt_buffer *b) {
   return soft_block_new(r->hbm, b->bytes, result);
 }
 
+/* Buffers that share memory have that of the last of them. */
+static void *memory_of(const run *r, uint32_t buffer) {
+  while (r->e->buffers[buffer].same != buffer) buffer = r->e->buffers[buffer].same;
+  return r->memory[buffer];
+}
+
 static ttpu_status open_memory(run *r) {
   const soft_executable *e = r->e;
   if (e->slab_bytes) BASE_TRY(soft_block_new(r->hbm, e->slab_bytes, &r->slab));
@@ -87,11 +93,7 @@ static ttpu_status open_memory(run *r) {
         break;
     }
   }
-  for (uint32_t i = 0; i < e->buffer_count; ++i) {
-    uint32_t root = i;
-    while (e->buffers[root].same != root) root = e->buffers[root].same;
-    r->memory[i] = r->memory[root];
-  }
+  for (uint32_t i = 0; i < e->buffer_count; ++i) r->memory[i] = memory_of(r, i);
   for (uint32_t i = 0; i < e->result_count; ++i) {
     const opt_buffer *b = &e->buffers[e->result_buffers[i]];
     if (b->kind == BUFFER_PARAM && !is_lost(r, b->number)) r->results[i] = soft_block_share(r->arguments[b->number]);
@@ -132,7 +134,9 @@ static ttpu_status run_op(const run *r, const soft_step *s) {
     case IR_ATTENTION:
       status = attention_has_kernel(x) ? opt_run_attention(s->op, x, y) : soft_reference_op(r->e->f, s->op, x, y);
       break;
-    default: status = soft_kernel_op(r->e->f, s->op, x, y); break;
+    default:
+      status = s->kind == RUN_CONTROL ? opt_run_control(s, r->hbm, x, y) : soft_kernel_op(r->e->f, s->op, x, y);
+      break;
   }
   if (views != few) base_free(views);
   return status;
@@ -280,6 +284,28 @@ static ttpu_status run_reference(run *r) {
 }
 
 /* ---- the entry -------------------------------------------------------------------------------- */
+
+ttpu_status opt_run_inner(const soft_executable *e, soft_hbm *hbm, void *slab, void *const *params,
+                          void *const *results) {
+  enum { FEW = 128 };
+  void *few[FEW];
+  run r = {.e = e, .hbm = hbm, .memory = few};
+  if (e->buffer_count > FEW && !(r.memory = base_alloc(e->buffer_count * sizeof *r.memory)))
+    return base_no_memory(e->buffer_count * sizeof *r.memory);
+  for (uint32_t i = 0; i < e->buffer_count; ++i) {
+    const opt_buffer *b = &e->buffers[i];
+    switch (b->kind) {
+      case BUFFER_PARAM: r.memory[i] = params[b->number]; break;
+      case BUFFER_CONSTANT: r.memory[i] = (void *)(uintptr_t)b->data; break;
+      case BUFFER_TEMP: r.memory[i] = (uint8_t *)slab + b->offset; break;
+      case BUFFER_RESULT: r.memory[i] = results[b->number]; break;
+    }
+  }
+  for (uint32_t i = 0; i < e->buffer_count; ++i) r.memory[i] = memory_of(&r, i);
+  ttpu_status status = run_steps(&r);
+  if (r.memory != few) base_free(r.memory);
+  return status;
+}
 
 ttpu_status soft_execute(const soft_executable *e, soft_hbm *hbm, soft_block *const *arguments, const bool *donated,
                          soft_block **results, soft_damage *damage) {

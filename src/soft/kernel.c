@@ -1,8 +1,7 @@
 /* Chooses the kernel for an operation; the reference runs what has none.
  *
  * Regions are recognised by their shape: a lone reducer (ir_region_reducer), the comparator that ir_sort makes and
- * the pair reducer that ir_reduce_arg makes. Anything else in a region is interpreted. Control flow runs the operations
- * of its regions through soft_kernel_op, in memory that is set aside once.
+ * the pair reducer that ir_reduce_arg makes. Anything else in a region is interpreted; control flow is opt/region.c's.
  */
 #include <string.h>
 
@@ -359,54 +358,6 @@ static ttpu_status run_scan(const ir_func *f, const ir_op *op, const soft_view *
   return kern_scan(a, x, y, op->result_count == 2 ? &y[1] : NULL);
 }
 
-/* ---- control flow ---------------------------------------------------------------------------------- */
-
-/* An operation inside a region: products too, which outside are execute.c's. */
-static ttpu_status run_inside(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
-  if (op->kind == IR_DOT_GENERAL) return opt_run_dot(op, x, y);
-  if (op->kind == IR_CONVOLUTION) return opt_run_convolution(f, op, x, y);
-  return soft_kernel_op(f, op, x, y);
-}
-
-static void give_results(const ref_frame *frame, const ir_region *region, const soft_view *y) {
-  const ir_op *end = ref_region_return(region);
-  for (uint32_t i = 0; i < end->operand_count; ++i) kern_copy(&y[i], ref_frame_view(frame, end->operands[i]));
-}
-
-static ttpu_status run_branch(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
-  int64_t chosen = kern_integer_at(x->dtype, x->data);
-  if (op->kind == IR_IF) chosen = !chosen;
-  else if (chosen < 0 || chosen >= op->region_count) chosen = op->region_count - 1;
-  ref_frame frame;
-  BASE_TRY(ref_frame_open(&frame, f, op, x));
-  frame.run_op = run_inside;
-  ttpu_status status = ref_region_run(&frame, op->regions[chosen]);
-  if (status == TTPU_OK) give_results(&frame, op->regions[chosen], y);
-  ref_frame_close(&frame);
-  return status;
-}
-
-/* The state is in y between the runs of the body, so that a body may hand its arguments on in another order. */
-static ttpu_status run_while(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
-  const ir_region *condition = op->regions[0], *body = op->regions[1];
-  ref_frame frame;
-  BASE_TRY(ref_frame_open(&frame, f, op, x));
-  frame.run_op = run_inside;
-  for (uint32_t i = 0; i < op->result_count; ++i) {
-    kern_update(&y[i], &x[i]);
-    frame.views[condition->first_arg + i - frame.first] = y[i]; /* the condition reads the state where it is */
-  }
-  ttpu_status status;
-  while ((status = ref_region_run(&frame, condition)) == TTPU_OK) {
-    if (!*(const uint8_t *)ref_frame_view(&frame, ref_region_return(condition)->operands[0])->data) break;
-    for (uint32_t i = 0; i < op->result_count; ++i) kern_copy(ref_frame_view(&frame, body->first_arg + i), &y[i]);
-    if ((status = ref_region_run(&frame, body)) != TTPU_OK) break;
-    give_results(&frame, body, y);
-  }
-  ref_frame_close(&frame);
-  return status;
-}
-
 /* ---- dispatch -------------------------------------------------------------------------------------- */
 
 ttpu_status soft_kernel_op(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
@@ -450,9 +401,6 @@ ttpu_status soft_kernel_op(const ir_func *f, const ir_op *op, const soft_view *x
     case IR_TRIANGULAR_SOLVE:
       if (!kern_linalg_supports(x->dtype)) return soft_reference_op(f, op, x, y);
       return kern_triangular_solve(IR_ATTRS(op, triangular_solve), &x[0], &x[1], y);
-    case IR_IF:
-    case IR_CASE: return run_branch(f, op, x, y);
-    case IR_WHILE: return run_while(f, op, x, y);
     case IR_OPTIMIZATION_BARRIER:
       for (uint32_t i = 0; i < op->result_count; ++i) kern_update(&y[i], &x[i]);
       return TTPU_OK;

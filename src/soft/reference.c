@@ -79,11 +79,8 @@ static size_t value_bytes(ir_type t) {
 ttpu_status ref_frame_open(ref_frame *frame, const ir_func *f, const ir_op *op, const soft_view *operands) {
   ir_value low = UINT32_MAX, high = 0;
   find_range(op, &low, &high);
-  *frame = (ref_frame){.f = f,
-                       .run_op = soft_reference_op,
-                       .first = low,
-                       .count = high > low ? high - low : 0,
-                       .captured = operands + op->operand_count};
+  *frame =
+      (ref_frame){.f = f, .first = low, .count = high > low ? high - low : 0, .captured = operands + op->operand_count};
   size_t bytes = 0, most = count_inner_operands(op);
   for (uint32_t i = 0; i < frame->count; ++i) bytes += value_bytes(ir_type_of(f, low + i));
   frame->views = base_alloc(frame->count * sizeof *frame->views + 1);
@@ -149,7 +146,7 @@ static ttpu_status run_inner(const ref_frame *frame, const ir_op *op) {
   for (uint32_t i = 0; i < op->operand_count; ++i) views[i] = *ref_frame_view(frame, op->operands[i]);
   for (uint32_t i = 0; i < captures; ++i) views[op->operand_count + i] = *ref_frame_view(frame, captured[i]);
   for (uint32_t i = 0; i < op->result_count; ++i) views[inputs + i] = *ref_frame_view(frame, op->first_result + i);
-  status = frame->run_op(frame->f, op, views, views + inputs);
+  status = soft_reference_op(frame->f, op, views, views + inputs);
 out:
   if (views != few) base_free(views);
   base_free(captured);

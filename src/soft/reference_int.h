@@ -89,12 +89,9 @@ double ref_erf_inv(double x);
 
 /* ---- regions ----------------------------------------------------------------------------------- */
 
-typedef ttpu_status (*ref_op_fn)(const ir_func *f, const ir_op *op, const soft_view *operands, const soft_view *results);
-
 /* The values of all regions of one operation, with memory for each; made once, run as often as needed. */
 typedef struct ref_frame {
   const ir_func *f;
-  ref_op_fn run_op; /* runs the operations inside: soft_reference_op, unless kernel.c set its own */
   ir_value first; /* the lowest value defined inside */
   uint32_t count;
   soft_view *views; /* of value first + i */

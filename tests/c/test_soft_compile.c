@@ -331,6 +331,93 @@ TEST(a_failed_check_spoils_only_what_needs_it) {
   soft_executable_free(p.e);
 }
 
+/* ---- control flow -------------------------------------------------------------------------------- */
+
+/* for (i = 0; i < runs; ++i) table[i] = row = (row * w^T + bias) / 2, swap(a, b), and bias stays. */
+static void loop_check(int64_t runs, int64_t n) {
+  program p = program_begin();
+  ir_builder *b = &p.b;
+  ir_value wt = param2(&p, n, n), table = param2(&p, 8, n), row = param2(&p, 1, n), bias = param(&p, TTPU_F32, 1, &n);
+  ir_value first = param2(&p, 3, 4), second = param2(&p, 3, 4);
+  ir_value w = ir_transpose(b, wt, (int64_t[]){1, 0}), limit = ir_scalar_i64(b, TTPU_I64, runs);
+  ir_value state[6] = {ir_scalar_i64(b, TTPU_I64, 0), table, row, bias, first, second};
+  ir_type types[6];
+  for (int i = 0; i < 6; ++i) types[i] = ir_type_of(p.f, state[i]);
+  ir_region *outer, *regions[2];
+  regions[0] = ir_region_begin(b, 6, types, &outer);
+  ir_value more = ir_compare(b, IR_LT, regions[0]->first_arg, limit);
+  ir_region_end(b, outer, 1, &more);
+  regions[1] = ir_region_begin(b, 6, types, &outer);
+  ir_value in = regions[1]->first_arg, zero = ir_scalar_i64(b, TTPU_I64, 0);
+  row = ir_matmul(b, in + 2, w, IR_PRECISION_HIGHEST, TTPU_F32);
+  row = ir_add(b, row, ir_broadcast_in_dim(b, in + 3, 2, types[2].dims, (int64_t[]){1}));
+  row = ir_multiply(b, row, ir_like_f64(b, row, 0.5));
+  ir_value written = ir_dynamic_update_slice(b, in + 1, row, (ir_value[]){in, zero});
+  ir_value next[6] = {ir_add(b, in, ir_scalar_i64(b, TTPU_I64, 1)), written, row, in + 3, in + 5, in + 4};
+  ir_region_end(b, outer, 6, next);
+  ir_value v = ir_append(b, IR_WHILE, 6, state, NULL, 0, NULL, 2, regions);
+  ir_value results[6];
+  for (uint32_t i = 0; i < 6; ++i) results[i] = v + i;
+  if (!program_compile(&p, false, 6, results)) return;
+  program_check(&p, 1e-4);
+  soft_executable_free(p.e);
+}
+TEST(while_updates_swaps_and_leaves_its_state) {
+  for (int64_t runs = 0; runs <= 8; ++runs) loop_check(runs, runs == 4 ? 300 : 5);
+}
+
+/* f(x) of an inner loop in a branch of a loop: 1 + 2 + ... of what is captured two regions out. */
+TEST(control_flow_nests) {
+  program p = program_begin();
+  ir_builder *b = &p.b;
+  int64_t n = 33;
+  ir_value x = param(&p, TTPU_F32, 1, &n), third = ir_fill_f64(b, TTPU_F32, 1, &n, 1. / 3);
+  ir_value start[2] = {ir_scalar_i64(b, TTPU_I32, 0), x};
+  ir_type types[2] = {ir_type_of(p.f, start[0]), ir_type_of(p.f, start[1])};
+  ir_region *outer, *middle, *regions[2], *branches[3];
+  regions[0] = ir_region_begin(b, 2, types, &outer);
+  ir_value more = ir_compare(b, IR_LT, regions[0]->first_arg, ir_scalar_i64(b, TTPU_I32, 7));
+  ir_region_end(b, outer, 1, &more);
+  regions[1] = ir_region_begin(b, 2, types, &outer);
+  ir_value i = regions[1]->first_arg, y = i + 1;
+  for (int k = 0; k < 3; ++k) {
+    branches[k] = ir_region_begin(b, 0, NULL, &middle);
+    ir_value r = k == 0 ? y : k == 1 ? ir_add(b, y, third) : ir_multiply(b, x, ir_add(b, y, third));
+    ir_region_end(b, middle, 1, &r);
+  }
+  ir_value chosen = ir_append(b, IR_CASE, 1, &i, NULL, 0, NULL, 3, branches);
+  ir_value next[2] = {ir_add(b, i, ir_scalar_i64(b, TTPU_I32, 1)), chosen};
+  ir_region_end(b, outer, 2, next);
+  ir_value v = ir_append(b, IR_WHILE, 2, start, NULL, 0, NULL, 2, regions), results[3] = {v, v + 1, x};
+  if (!program_compile(&p, false, 3, results)) return;
+  program_check(&p, 1e-4);
+  soft_executable_free(p.e);
+}
+
+TEST(if_and_case_choose) {
+  for (int choice = -1; choice < 5; ++choice) {
+    program p = program_begin();
+    ir_builder *b = &p.b;
+    int64_t n = 4, dims[2] = {4, 6};
+    bool two = choice >= 0 && choice < 2;
+    ir_value x = param(&p, TTPU_F32, 1, &n), wide = ir_broadcast_in_dim(b, x, 2, dims, (int64_t[]){0});
+    ir_value index = two ? ir_compare(b, IR_EQ, ir_scalar_i64(b, TTPU_I32, choice), ir_scalar_i64(b, TTPU_I32, 1))
+                         : ir_scalar_i64(b, TTPU_I32, choice);
+    ir_region *outer, *regions[3];
+    uint32_t count = two ? 2 : 3;
+    for (uint32_t k = 0; k < count; ++k) {
+      regions[k] = ir_region_begin(b, 0, NULL, &outer);
+      ir_value y[2] = {ir_add(b, x, ir_like_f64(b, x, k + 1)), wide};
+      ir_region_end(b, outer, 2, y);
+    }
+    ir_value v = ir_append(b, two ? IR_IF : IR_CASE, 1, &index, NULL, 0, NULL, count, regions);
+    ir_value results[2] = {v, v + 1};
+    if (!program_compile(&p, false, 2, results)) return;
+    program_check(&p, 0);
+    soft_executable_free(p.e);
+  }
+}
+
 static ttpu_status compile_and_run(void *context) {
   (void)context;
   program p = {.arena = base_alloc(sizeof *p.arena)};

@@ -319,13 +319,13 @@ static ttpu_status bind_kernel(binder *b, const ir_op *op) {
   if (op->kind == IR_IOTA) return bind_iota(b, op);
   if (op->kind == IR_AS_STRIDED_UPDATE) return bind_update(b, op);
   soft_step step = {.kind = RUN_OP, .op = op};
-  uint32_t captures = soft_op_captures(b->f, op, NULL);
+  uint32_t captures = opt_captures(b->f, op, NULL);
   BASE_TRY(new_operands(b, &step, op->operand_count + captures, op->result_count));
   for (uint32_t i = 0; i < op->operand_count; ++i) BASE_TRY(bind_operand(b, &step.operands[i], op->operands[i]));
   if (captures) {
-    ir_value *values = base_arena_alloc(b->arena, captures * sizeof *values);
+    ir_value *values = base_arena_alloc(b->arena, soft_op_captures(b->f, op, NULL) * sizeof *values);
     if (!values) return base_no_memory(captures * sizeof *values);
-    soft_op_captures(b->f, op, values);
+    opt_captures(b->f, op, values);
     for (uint32_t i = 0; i < captures; ++i) BASE_TRY(bind_operand(b, &step.operands[op->operand_count + i], values[i]));
   }
   for (uint32_t i = 0; i < op->result_count; ++i) {
@@ -335,7 +335,11 @@ static ttpu_status bind_kernel(binder *b, const ir_op *op) {
     step.results[i].place = b->places[v];
   }
   count_flops(b, op);
-  return push_step(b, &step);
+  BASE_TRY(push_step(b, &step));
+  if (!opt_is_control(op)) return TTPU_OK;
+  soft_step *pushed = &b->e->steps[b->e->step_count - 1]; /* what it holds is freed with the steps */
+  pushed->kind = RUN_CONTROL;
+  return opt_compile_regions(b->f, op, b->arena, &pushed->regions);
 }
 
 /* ---- results ---------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
  *   bind.c       binding: views, loops, the steps of one executable
  *   memory.c     binding: which values share memory, what is updated in place
  *   products.c   execution: dot_general and convolution over views
+ *   region.c     binding and execution: if, case, while, whose regions are executables of their own
  *   dump.c       TTPU_DUMP=steps
  *
  * A *structure* depends on kinds, dtypes, ranks, structural attributes and of every size only on whether it is 0, 1 or
@@ -157,7 +158,8 @@ typedef enum soft_step_kind {
   RUN_OP,     /* soft_kernel_op and the products */
   RUN_COPY,   /* operand 0 to result 0, both of one shape */
   RUN_UPDATE, /* operand 0 copied to result 0 unless they are one; then operand 1 copied into a view of it (result 1) */
-  RUN_RAMP    /* 0, 1, 2, ... for an iota */
+  RUN_RAMP,   /* 0, 1, 2, ... for an iota */
+  RUN_CONTROL /* if, case, while: `regions` */
 } soft_step_kind;
 
 typedef struct soft_operand {
@@ -173,7 +175,8 @@ typedef struct soft_step {
   const tile_prog *prog;
   const opt_place *leaves, *outs; /* TILE: of prog */
   uint32_t operand_count, result_count;
-  soft_operand *operands, *results; /* OP, COPY, UPDATE, RAMP */
+  soft_operand *operands, *results; /* OP, COPY, UPDATE, RAMP, CONTROL */
+  soft_executable **regions;        /* CONTROL: by region, then NULL */
 } soft_step;
 
 struct soft_executable {
@@ -199,5 +202,15 @@ void opt_count_execution(void);
 ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y);
 ttpu_status opt_run_attention(const ir_op *op, const soft_view *x, const soft_view *y);
 ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y);
+/* region.c */
+bool opt_is_control(const ir_op *op); /* its regions run as a whole, not element by element */
+/* What op's regions use of the values around, of control flow without constants, of which its regions have their own. */
+uint32_t opt_captures(const ir_func *f, const ir_op *op, ir_value *out);
+ttpu_status opt_compile_regions(const ir_func *f, const ir_op *op, base_arena *arena, soft_executable ***out);
+void opt_free_regions(soft_executable **regions);
+ttpu_status opt_run_control(const soft_step *s, soft_hbm *hbm, const soft_view *x, const soft_view *y);
+/* execute.c: runs e on dense memory. Result i goes to results[i], unless it is a parameter (result_buffers). */
+ttpu_status opt_run_inner(const soft_executable *e, soft_hbm *hbm, void *slab, void *const *params,
+                          void *const *results);
 
 #endif
