@@ -57,11 +57,12 @@ def load() -> None:
     extension = _import_extension()
     extension.set_soft_path(str(pathlib.Path(__file__).parent / "lib" / "libttpu_soft.so"))
     torch.utils.rename_privateuse1_backend("tpu")
-    from torch_tpu import tpu
+    from torch_tpu import compile, tpu
 
     torch._register_device_module("tpu", tpu)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     extension.register()
+    compile.install()
     atexit.register(extension.stop_autograd)
     torch.set_autocast_dtype("tpu", torch.bfloat16)  # of this thread; PyTorch's default for new devices is float16
     _loaded = True

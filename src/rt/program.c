@@ -169,14 +169,19 @@ static void link_newest(rt_program *p) {
   cache.newest = p;
 }
 
+void rt_program_leave(rt_program *p) {
+  if (--p->users > 0) return;
+  pjrt_executable_free(p->executable);
+  base_free(p);
+}
+
 static void drop(rt_program *p) {
   rt_program **link = &cache.buckets[p->key.a % PROGRAM_BUCKETS];
   while (*link != p) link = &(*link)->next;
   *link = p->next;
   unlink_use(p);
   --cache.count;
-  pjrt_executable_free(p->executable);
-  base_free(p);
+  rt_program_leave(p);
 }
 
 void rt_program_clear(void) {
@@ -257,6 +262,7 @@ ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outpu
   p = base_calloc(1, sizeof *p);
   if (p == NULL) return base_no_memory(sizeof *p);
   p->key = key;
+  p->users = 1;
   ttpu_status status = TTPU_OK;
   if (!rt_disk_enabled() || !load_piece(d, key, &p->executable)) {
     status = compile_piece(d, outputs, output_count, donate, &p->executable);

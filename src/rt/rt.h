@@ -6,6 +6,7 @@
  *   trace.c     recording, the rolling hash, cuts
  *   program.c   piece -> ir -> executable; the program cache
  *   views.c     reading and writing views of a storage's value, as IR
+ *   graph.c     a function recorded once and run again as one program
  *   diskcache.c programs on disk, for plugins that compile slowly
  *   opcache.c   results' metadata by call
  *   device.c    the client, devices, memory statistics, streams' order, events
@@ -112,6 +113,24 @@ ttpu_status rt_synchronize(uint32_t device);
 /* Reads the whole storage, dense, waiting for it: `bytes` from the start into `to`. */
 ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes);
 bool rt_storage_is_ready(rt_storage *s); /* computed, not only recorded */
+
+/* ---- graphs ----------------------------------------------------------------------------------- */
+
+/* From begin to end all that is recorded on the device is one piece, which runs at the end; the graph can run it again. */
+typedef struct rt_recording rt_recording;
+typedef struct rt_graph rt_graph;
+ttpu_status rt_graph_begin(uint32_t device, uint32_t count, rt_storage *const *arguments, rt_recording **out);
+/* storages: the arguments', then those of the results. random_after: the generator's offset, in counters, behind the
+ * piece. *out is NULL when what was recorded is not one piece that could run again: a value was read on the way, nothing was
+ * recorded, or a result is on another device. The error is that of running. The recording is freed whatever the outcome. */
+ttpu_status rt_graph_end(rt_recording *r, uint32_t count, rt_storage *const *storages, uint64_t random_after,
+                         rt_graph **out);
+void rt_graph_free(rt_graph *g);
+/* What has to be equal for a graph to fit: the types of the arguments' values, and which of them share a storage. */
+base_hash128 rt_graph_key(uint32_t count, rt_storage *const *arguments);
+uint64_t rt_graph_random_drawn(const rt_graph *g); /* counters that a run draws from the generator */
+/* Runs it on other storages in the same order. A failure is also that of the results. */
+ttpu_status rt_graph_run(rt_graph *g, rt_storage *const *storages, rt_random random);
 
 /* ---- metadata cache --------------------------------------------------------------------------- */
 

@@ -92,6 +92,13 @@ typedef struct rt_local {
   bool is_input;
 } rt_local;
 
+/* The vectors of a piece's numbers. */
+typedef struct rt_numbers {
+  double *f64s;
+  int64_t *i64s;
+  uint32_t f64_count, i64_count;
+} rt_numbers;
+
 typedef struct rt_trace {
   base_arena arena;
   rt_record_entry **records;
@@ -111,14 +118,26 @@ typedef struct rt_trace {
 typedef struct rt_program {
   base_hash128 key;
   pjrt_executable *executable;
+  uint32_t users;                   /* the cache and each graph */
   struct rt_program *next;          /* in its bucket */
   struct rt_program *newer, *older; /* by last use */
 } rt_program;
+
+/* What a trace becomes when it runs; the arrays are in its arena. */
+typedef struct rt_piece {
+  uint32_t *outputs; /* locals */
+  uint32_t output_count, input_count;
+  bool *donate; /* by input */
+  pjrt_buffer **buffers, **made;
+  rt_program *program;
+} rt_piece;
 
 typedef struct rt_device {
   uint32_t index;
   pjrt_device *pjrt;
   rt_trace trace;
+  bool whole;     /* a graph is recorded: the trace is not cut but by need, and then it */
+  bool was_cut;   /* is not one piece */
   rt_value *tail; /* a result of the last program enqueued: ready when everything is */
   uint64_t allocated, peak, limit;
   uint64_t allocated_total, freed_total, allocations, frees, active, active_peak, oom_count;
@@ -161,12 +180,21 @@ static inline void rt_unlock(void) { rt_mutex_unlock(&rt_global.lock); }
 
 /* With the lock held: */
 ttpu_status rt_trace_cut(rt_device *d); /* run what is recorded */
+/* Its parts: running without forgetting what was recorded, which is more than nothing; and forgetting it. */
+ttpu_status rt_trace_run(rt_device *d, rt_piece *piece);
+void rt_trace_reset(rt_trace *t);
+uint32_t rt_trace_local(rt_device *d, rt_value *v); /* its number in the trace; RT_NO_LOCAL: out of memory */
+/* Starts a program; buffers and donate have room for two more. */
+ttpu_status rt_launch(rt_device *d, pjrt_executable *e, const rt_numbers *numbers, uint32_t input_count,
+                      pjrt_buffer **buffers, bool *donate, pjrt_buffer **made);
 void rt_device_note_error(rt_device *d, ttpu_status code, const char *message);
 /* Waits until the outcome of every piece is noted, then takes the error out (NULL: none); without the lock held. */
 rt_error *rt_device_take_error(rt_device *d);
 ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outputs, uint32_t output_count,
                            const bool *donate, rt_program **out);
+void rt_program_leave(rt_program *p); /* one user less */
 void rt_program_clear(void);
+void rt_graph_free_locked(rt_graph *g);
 void rt_meta_clear(void);
 
 /* diskcache.c */

@@ -10,7 +10,7 @@ enum { CUT_MIN = 8, CUT_MEAN = 32, CUT_MAX = 256 };
 
 /* ---- locals ---- */
 
-static uint32_t local_of(rt_device *d, rt_value *v) {
+uint32_t rt_trace_local(rt_device *d, rt_value *v) {
   rt_trace *t = &d->trace;
   if (v->epoch == t->epoch) return v->local;
   if (!BASE_GROW(t->locals, t->local_count, t->local_capacity)) return RT_NO_LOCAL;
@@ -154,7 +154,7 @@ static ttpu_status append_operands(rt_device *d, rt_record_entry *r, const rt_ca
     if (m->flags & ATEN_NUMBER) {
       if (!push_number(t, (ttpu_dtype)m->dtype, m->number, &r->tensor_slots[i])) return base_no_memory(16);
     } else if (s->value != NULL) {
-      r->operands[i] = local_of(d, s->value);
+      r->operands[i] = rt_trace_local(d, s->value);
       if (r->operands[i] == RT_NO_LOCAL) return base_no_memory(sizeof(rt_local));
     } else {
       r->storage_numels[i] = (int64_t)(s->bytes / base_dtype_bytes((ttpu_dtype)m->dtype));
@@ -188,7 +188,7 @@ static ttpu_status append_results(rt_device *d, rt_record_entry *r, const rt_ten
     uint32_t order[TTPU_MAX_RANK];
     bool covers = rt_view_is_dense(&out->meta, order) && base_numel(out->meta.rank, out->meta.sizes) == out->base_numel;
     if (!covers && s->value != NULL) {
-      out->base = local_of(d, s->value);
+      out->base = rt_trace_local(d, s->value);
       if (out->base == RT_NO_LOCAL) return base_no_memory(sizeof(rt_local));
     }
     /* A covering result's sizes follow from the call's key; another's place and storage do not. */
@@ -212,6 +212,7 @@ static ttpu_status append_results(rt_device *d, rt_record_entry *r, const rt_ten
 
 static bool cut_here(const rt_device *d) {
   const rt_trace *t = &d->trace;
+  if (d->whole) return false;
   if (rt_global.mode != RT_FUSED || t->count >= CUT_MAX) return true;
   if (d->limit > 0 && t->bytes > d->limit / 4) return true;
   if (t->count < CUT_MIN) return false;
@@ -256,7 +257,7 @@ out:
 
 /* ---- cutting ---- */
 
-static void trace_reset(rt_trace *t) {
+void rt_trace_reset(rt_trace *t) {
   for (uint32_t i = 0; i < t->local_count; ++i) rt_value_free(t->locals[i].value);
   base_arena_reset(&t->arena);
   static atomic_uint epochs = 1; /* 0 is no epoch: a fresh value belongs to none */
@@ -301,15 +302,15 @@ static const rt_error *failed_input(const rt_trace *t) {
   return NULL;
 }
 
-static ttpu_status run_piece(rt_device *d) {
+/* Which results are wanted and which inputs are not any more, and the program for that. */
+static ttpu_status plan(rt_device *d, rt_piece *p) {
   rt_trace *t = &d->trace;
   base_arena *a = &t->arena;
-  uint32_t *outputs = base_arena_alloc(a, (t->local_count + 1u) * sizeof *outputs), output_count = 0, input_count = 0;
-  bool *donate = base_arena_zalloc(a, (t->local_count + 2u) * sizeof *donate);
-  pjrt_buffer **buffers = base_arena_zalloc(a, (t->local_count + 2u) * sizeof *buffers);
-  pjrt_buffer **made = base_arena_zalloc(a, (t->local_count + 1u) * sizeof *made);
-  if (outputs == NULL || donate == NULL || buffers == NULL || made == NULL) return base_no_memory(64);
-
+  *p = (rt_piece){.outputs = base_arena_alloc(a, (t->local_count + 1u) * sizeof *p->outputs),
+                  .donate = base_arena_zalloc(a, (t->local_count + 2u) * sizeof *p->donate),
+                  .buffers = base_arena_zalloc(a, (t->local_count + 2u) * sizeof *p->buffers),
+                  .made = base_arena_zalloc(a, (t->local_count + 1u) * sizeof *p->made)};
+  if (!p->outputs || !p->donate || !p->buffers || !p->made) return base_no_memory(64);
   rt_value_free(d->tail); /* this piece's results take its place */
   d->tail = NULL;
   base_hash128 key = t->hash;
@@ -317,56 +318,71 @@ static ttpu_status run_piece(rt_device *d) {
     rt_value *v = t->locals[i].value;
     bool wanted = atomic_load_explicit(&v->refs, memory_order_acquire) > 1;
     if (t->locals[i].is_input) {
-      buffers[input_count] = v->buffer;
-      donate[input_count] = !wanted;
-      ++input_count;
+      p->buffers[p->input_count] = v->buffer;
+      p->donate[p->input_count++] = !wanted;
     } else if (wanted) {
-      outputs[output_count++] = i;
+      p->outputs[p->output_count++] = i;
     }
     key = base_mix128(key, (uint64_t)i << 1 | wanted);
   }
-  if (output_count == 0) { /* nobody looks, but its checks still count: keep the last result */
-    for (uint32_t i = t->local_count; i-- > 0 && output_count == 0;)
-      if (!t->locals[i].is_input) outputs[output_count++] = i;
+  if (p->output_count == 0) { /* nobody looks, but its checks still count: keep the last result */
+    for (uint32_t i = t->local_count; i-- > 0 && p->output_count == 0;)
+      if (!t->locals[i].is_input) p->outputs[p->output_count++] = i;
   }
-  rt_program *program;
-  BASE_TRY(rt_program_get(d, key, outputs, output_count, donate, &program));
+  return rt_program_get(d, key, p->outputs, p->output_count, p->donate, &p->program);
+}
 
-  pjrt_buffer *numbers[2] = {NULL, NULL};
+ttpu_status rt_launch(rt_device *d, pjrt_executable *e, const rt_numbers *numbers, uint32_t input_count,
+                      pjrt_buffer **buffers, bool *donate, pjrt_buffer **made) {
+  pjrt_buffer *vectors[2] = {NULL, NULL};
+  uint32_t count = 0;
   ttpu_status status = TTPU_OK;
-  uint32_t vectors = 0;
-  if (t->f64_count > 0) status = upload_numbers(d, TTPU_F64, t->f64_count, t->f64s, &numbers[vectors++]);
-  if (status == TTPU_OK && t->i64_count > 0)
-    status = upload_numbers(d, TTPU_I64, t->i64_count, t->i64s, &numbers[vectors++]);
-  for (uint32_t i = 0; i < vectors; ++i) buffers[input_count + i] = numbers[i];
+  if (numbers->f64_count > 0)
+    status = upload_numbers(d, TTPU_F64, numbers->f64_count, numbers->f64s, &vectors[count++]);
+  if (status == TTPU_OK && numbers->i64_count > 0)
+    status = upload_numbers(d, TTPU_I64, numbers->i64_count, numbers->i64s, &vectors[count++]);
+  for (uint32_t i = 0; i < count; ++i) buffers[input_count + i] = vectors[i];
   if (status == TTPU_OK) {
     note_running(d, 1);
-    status = pjrt_execute(program->executable, input_count + vectors, buffers, donate, made, note_when_done, d);
+    status = pjrt_execute(e, input_count + count, buffers, donate, made, note_when_done, d);
     if (status != TTPU_OK) note_running(d, -1);
   }
-  pjrt_buffer_free(numbers[0]);
-  pjrt_buffer_free(numbers[1]);
-  if (status != TTPU_OK) return status;
-  ++rt_global.counters.programs_run;
-  for (uint32_t i = 0; i < output_count; ++i) {
-    rt_value *v = t->locals[outputs[i]].value;
-    v->buffer = made[i];
+  pjrt_buffer_free(vectors[0]);
+  pjrt_buffer_free(vectors[1]);
+  if (status == TTPU_OK) ++rt_global.counters.programs_run;
+  return status;
+}
+
+static ttpu_status run_piece(rt_device *d, rt_piece *p) {
+  rt_trace *t = &d->trace;
+  BASE_TRY(plan(d, p));
+  const rt_numbers numbers = {t->f64s, t->i64s, t->f64_count, t->i64_count};
+  BASE_TRY(rt_launch(d, p->program->executable, &numbers, p->input_count, p->buffers, p->donate, p->made));
+  for (uint32_t i = 0; i < p->output_count; ++i) {
+    rt_value *v = t->locals[p->outputs[i]].value;
+    v->buffer = p->made[i];
     v->state = RT_READY;
   }
-  if (output_count > 0) d->tail = rt_value_share(t->locals[outputs[output_count - 1]].value);
+  if (p->output_count > 0) d->tail = rt_value_share(t->locals[p->outputs[p->output_count - 1]].value);
   return TTPU_OK;
+}
+
+ttpu_status rt_trace_run(rt_device *d, rt_piece *piece) {
+  const rt_error *e = failed_input(&d->trace);
+  ttpu_status status = e != NULL ? base_fail(e->code, "%s", e->message) : run_piece(d, piece);
+  if (status != TTPU_OK) fail_results(d, status);
+  return status;
 }
 
 ttpu_status rt_trace_cut(rt_device *d) {
   rt_trace *t = &d->trace;
-  if (t->count == 0) {
-    if (t->local_count > 0) trace_reset(t);
-    return TTPU_OK;
+  ttpu_status status = TTPU_OK;
+  rt_piece piece;
+  if (t->count > 0) status = rt_trace_run(d, &piece);
+  if (t->local_count > 0) {
+    d->was_cut = true;
+    rt_trace_reset(t);
   }
-  const rt_error *input_error = failed_input(t);
-  ttpu_status status = input_error != NULL ? base_fail(input_error->code, "%s", input_error->message) : run_piece(d);
-  if (status != TTPU_OK) fail_results(d, status);
-  trace_reset(t);
   return status;
 }
 

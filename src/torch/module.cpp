@@ -43,6 +43,8 @@ static void stop_autograd() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+void register_graph(py::module_ &m); // graph.cpp
+
 static py::dict counters() {
   rt_counters c = rt_get_counters();
   py::dict d;
@@ -164,6 +166,7 @@ PYBIND11_MODULE(_C, m) {
     const at::Tensor &t = THPVariable_Unpack(tensor.ptr());
     return rt_storage_is_ready(storage_of(t));
   });
+  register_graph(m);
   m.def("seed_default_generators", &seed_default_generators);
   m.def("default_generator", [](int index) {
     return py::reinterpret_steal<py::object>(

@@ -230,7 +230,7 @@ def meta_dtypes(op, sample) -> list:
 
 
 def is_placed(sample) -> bool:
-    """Does the sample say where its results are? A product of two Python numbers is on the CPU, whatever is installed."""
+    """Does the sample say where its results are? A product of two Python numbers is on the CPU."""
     flat = tree_flatten((sample.input, sample.args, sample.kwargs))[0]
     return any(isinstance(x, (torch.Tensor, torch.device)) for x in flat) or "device" in sample.kwargs
 

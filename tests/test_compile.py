@@ -1,0 +1,431 @@
+"""torch.compile: graphs on tpu give what eager mode gives, to the bit where both run the same operators."""
+
+import os
+import unittest.mock
+
+import pytest
+import torch.nn.functional as F
+import torch.utils.checkpoint
+from models import MODELS, make
+from support import in_fresh_python
+
+import torch
+from torch import nn
+
+EVERY_MODEL = os.environ.get("TTPU_TEST_ALL", "0") == "1"
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo(no_fallback):
+    torch._dynamo.reset()
+    yield
+
+
+def same(actual, expected, **tolerances) -> None:
+    """Both structures agree, to the bit unless tolerances say otherwise."""
+    tolerances = tolerances or {"rtol": 0, "atol": 0}
+    torch.testing.assert_close(actual, expected, equal_nan=True, **tolerances)
+
+
+def gradients(model: nn.Module, loss: torch.Tensor) -> dict:
+    """The gradients of all parameters, which are left without one."""
+    loss.backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return found
+
+
+def compare(model: nn.Module, *inputs, times: int = 2, **options) -> None:
+    """Results, gradients and buffers of a compiled model, several times in a row."""
+    compiled = torch.compile(model, **options)
+    for _ in range(times):
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        torch.manual_seed(1)
+        expected = model(*inputs)
+        expected_gradients = gradients(model, expected.float().sum())
+        after = {name: value.clone() for name, value in model.state_dict().items()}
+        model.load_state_dict(state)
+        torch.manual_seed(1)
+        actual = compiled(*inputs)
+        same(actual, expected)
+        same(gradients(model, actual.float().sum()), expected_gradients, rtol=1e-5, atol=1e-6)
+        same(model.state_dict(), after)
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS if EVERY_MODEL else ["gpt2", "vit"])
+def test_model(name):
+    """Forward, backward with dropout, and a step of AdamW, twice."""
+    model = make(name).to("tpu")
+    inputs = {key: value.to("tpu") for key, value in MODELS[name].inputs().items()}
+    compiled = torch.compile(model)
+    with torch.no_grad():
+        same(compiled(**inputs).logits, model(**inputs).logits)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(2):
+        torch.manual_seed(step)
+        expected = gradients(model, model(**inputs).loss)
+        torch.manual_seed(step)
+        loss = compiled(**inputs).loss
+        loss.backward()
+        same({n: p.grad for n, p in model.named_parameters() if p.grad is not None}, expected, rtol=1e-5, atol=1e-6)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_encoder_in_every_mode():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).to("tpu"), torch.randn(2, 9, 32).to("tpu")
+    for options in ({}, {"mode": "max-autotune"}, {"mode": "reduce-overhead", "fullgraph": True}, {"backend": "tpu"}):
+        torch._dynamo.reset()
+        compare(model, x, **options)
+
+
+def test_batch_norm_writes_its_statistics():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)).to("tpu")
+    compare(model, torch.randn(2, 3, 12, 12, device="tpu"), times=3)
+
+
+class Block(nn.Module):
+    """A linear layer with dropout, recomputed in the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(16, 16), nn.Dropout(0.4)
+
+    def inner(self, x):
+        return self.dropout(F.gelu(self.linear(x)))
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+
+def test_checkpointing_repeats_its_random_numbers():
+    compare(Block().to("tpu"), torch.randn(4, 16, device="tpu"))
+
+
+def test_autocast():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x):
+            with torch.autocast("tpu", torch.bfloat16):
+                return self.linear(x)
+
+    model, x = Model().to("tpu"), torch.randn(3, 16, device="tpu")
+    compare(model, x)
+    assert torch.compile(model)(x).dtype == torch.bfloat16
+
+
+def test_graph_break():
+    linear = nn.Linear(8, 8).to("tpu")
+
+    class Model(nn.Module):
+        def forward(self, x):
+            y = linear(x)
+            return linear(y + 1 if y.sum().item() > 0 else y - 1)
+
+    compare(Model(), torch.randn(3, 8, device="tpu"))
+
+
+# ---- optimizers and whole steps --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_optimizer(kind):
+    eager, compiled = (nn.Linear(8, 8).to("tpu") for _ in range(2))
+    compiled.load_state_dict(eager.state_dict())
+    optimizers = [kind(model.parameters(), lr=1e-2) for model in (eager, compiled)]
+    step = torch.compile(optimizers[1].step)
+    x = torch.randn(4, 8, device="tpu")
+    for _ in range(4):
+        for model in (eager, compiled):
+            model.zero_grad()
+            model(x).square().sum().backward()
+        optimizers[0].step()
+        step()
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] *= 0.9
+    same(compiled.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_whole_training_step():
+    model = nn.Linear(8, 4).to("tpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @torch.compile
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    x = torch.randn(16, 8, device="tpu")
+    losses = [step(x).item() for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
+
+
+# ---- sizes and numbers -----------------------------------------------------------------------------------------------
+
+
+def test_twenty_lengths_take_two_graphs():
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("tpu")
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU()).to("tpu")
+    compiled = torch.compile(model, backend=counter)
+    for length in range(2, 22):
+        x = torch.randn(length, 8, device="tpu")
+        same(compiled(x), model(x))
+    assert counter.frame_count <= 2
+
+
+def test_known_sizes_compile_nothing():
+    compiled = torch.compile(lambda x, a: (x.reshape(-1) * x.size(0) * a).sum(), dynamic=True)
+    inputs = [torch.randn(n, 8, device="tpu") for n in (3, 4, 5)]
+    first = [compiled(x, 2.0) for x in inputs]
+    with torch.tpu.errors_on_compile():
+        second = [compiled(x, 2.0) for x in inputs]
+    same(second, first)
+
+
+def test_numbers_that_change():
+    def scale(x, a):
+        return x * a
+
+    x = torch.randn(4, device="tpu")
+    for number in (float, torch.tensor):
+        compiled = torch.compile(scale)
+        for i in range(5):
+            same(compiled(x, number(0.3 * i)), scale(x, number(0.3 * i)))
+
+
+def test_random_numbers_are_those_of_eager_mode():
+    def draw(x):
+        return F.dropout(x, 0.3) + torch.rand_like(x), torch.randn(3, device="tpu")
+
+    x, compiled = torch.randn(50, device="tpu"), torch.compile(draw)
+    torch.manual_seed(7)
+    expected = [draw(x) for _ in range(3)]
+    torch.manual_seed(7)
+    same([compiled(x) for _ in range(3)], expected)
+
+
+# ---- what is written, shared and returned ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_arguments_are_written_and_results_are_views(dynamic):
+    def change(x, y):
+        x.add_(1)
+        part = x[1:]
+        part.mul_(2)
+        y.copy_(x.sum())
+        return part, x, x.t()
+
+    def arguments():
+        return torch.arange(12.0, device="tpu").reshape(3, 4), torch.zeros((), device="tpu")
+
+    eager = arguments()
+    expected = change(*eager)
+    compiled = torch.compile(change, dynamic=dynamic)
+    for _ in range(3):
+        given = arguments()
+        versions = [t._version for t in given]
+        actual = compiled(*given)
+        same(given, eager)
+        same(actual, expected)
+        assert actual[1] is given[0] and actual[0]._base is not None
+        assert all(t._version > before for t, before in zip(given, versions, strict=True))
+
+
+def test_two_arguments_of_one_storage():
+    def change(x, y):
+        x.mul_(3)
+        return y + 1
+
+    for shared in (True, False):
+        torch._dynamo.reset()  # its guards do not tell the two apart, on any device
+        results = []
+        for function in (change, torch.compile(change)):
+            base = torch.arange(6.0, device="tpu")
+            x, y = base[:4], base[2:] if shared else base[2:].clone()
+            results.append((function(x, y), base))
+        same(results[1], results[0])
+
+
+def test_captured_tensors_may_change():
+    outside = torch.randn(4, device="tpu")
+
+    def add(x):
+        return x + outside + torch.arange(4, device="tpu") + torch.tensor([1.0, 2, 3, 4], device="tpu")
+
+    compiled, x = torch.compile(add), torch.randn(4, device="tpu")
+    same(compiled(x), add(x))
+    outside.add_(1)
+    same(compiled(x), add(x))
+
+
+def test_tensors_of_two_devices():
+    def both(x, y):
+        return x * 2, y.to("tpu") + x, x.cpu() + y
+
+    x, y, compiled = torch.randn(4, device="tpu"), torch.randn(4), torch.compile(both)
+    for _ in range(2):
+        same(compiled(x, y), both(x, y))
+
+
+def test_memory_that_was_never_written():
+    compiled = torch.compile(lambda x, y: (x + 1, y.add_(x)))
+    for zeros in (True, False, True):
+        x = torch.empty(4, device="tpu") if zeros else torch.ones(4, device="tpu")
+        y = torch.zeros(4, device="tpu")
+        expected = 1.0 if zeros else 2.0
+        assert compiled(x, y)[0].tolist() == [expected] * 4
+        assert y.tolist() == [expected - 1] * 4
+
+
+def test_conjugate_and_no_elements():
+    def function(x):
+        return x.conj() * x, x.conj(), x[:0] + 1
+
+    compiled = torch.compile(function)
+    for _ in range(2):
+        x = torch.randn(3, dtype=torch.complex64, device="tpu")
+        same(compiled(x), function(x))
+
+
+# ---- PyTorch's other means -------------------------------------------------------------------------------------------
+
+
+def test_control_flow():
+    from torch._higher_order_ops.associative_scan import associative_scan
+    from torch._higher_order_ops.scan import scan
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def loop(x):
+        start = torch.zeros((), dtype=torch.int64, device="tpu")
+        return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5), (start, x))[1]
+
+    def branch(x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x * 2, (x,))
+
+    def running(xs):
+        return scan(lambda total, x: (total + x, total * x), torch.zeros(3, device="tpu"), xs)[0]
+
+    x, xs = torch.randn(3, device="tpu"), torch.randn(6, 3, device="tpu")
+    same(torch.compile(loop)(x), x * 1.5**5, rtol=1e-6, atol=1e-6)
+    for sign in (1, -1):
+        same(torch.compile(branch)(x.abs() * sign), branch(x.abs() * sign))
+    same(torch.compile(running)(xs), xs.sum(0), rtol=1e-5, atol=1e-5)
+    cumulated = torch.compile(lambda xs: associative_scan(torch.add, xs, dim=0, combine_mode="generic"))(xs)
+    same(cumulated, xs.cumsum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_flex_attention():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def score(s, batch, head, i, j):
+        return torch.where(i >= j, s + (i - j) * 0.01, -float("inf"))
+
+    inputs = [torch.randn(1, 2, 128, 16, device="tpu", requires_grad=True) for _ in range(3)]
+    expected = flex_attention(*inputs, score_mod=score)
+    actual = torch.compile(flex_attention)(*inputs, score_mod=score)
+    same(actual, expected, rtol=1e-4, atol=1e-5)
+    same(torch.autograd.grad(actual.sum(), inputs), torch.autograd.grad(expected.sum(), inputs), rtol=1e-3, atol=1e-4)
+
+
+def test_function_transforms():
+    from torch.func import grad, jacrev, vmap
+
+    x = torch.randn(4, 3, device="tpu")
+    for function in (vmap(grad(lambda x: (x.sin() * x).sum())), jacrev(lambda x: x[0].cos())):
+        same(torch.compile(function)(x), function(x), rtol=1e-6, atol=1e-6)
+
+
+def test_autograd_function():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 3 * g * ctx.saved_tensors[0]
+
+    x = torch.randn(5, device="tpu", requires_grad=True)
+    torch.compile(lambda x: Square.apply(x).sum())(x).backward()
+    same(x.grad, 3 * x.detach())
+
+
+def test_custom_operator():
+    @torch.library.custom_op("ttpu_test::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    x = torch.randn(4, device="tpu")
+    same(torch.compile(lambda x: twice(x) + 1, fullgraph=True)(x), x * 2 + 1)
+
+
+def test_export():
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.GELU()).to("tpu"), torch.randn(2, 8, device="tpu")
+    same(torch.export.export(model, (x,)).module()(x), model(x))
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_index_is_an_error_of_that_call_alone():
+    compiled = torch.compile(lambda weight, i: F.embedding(i, weight))
+    weight = torch.randn(4, 3, device="tpu")
+    for good in (1, 2):
+        same(compiled(weight, torch.tensor([good], device="tpu")), weight[good : good + 1])
+        with pytest.raises(IndexError, match="embedding"):
+            compiled(weight, torch.tensor([9], device="tpu")).cpu()
+
+
+def test_a_function_that_raises_leaves_the_device_usable():
+    @torch._dynamo.disable
+    def fail():
+        raise ValueError("on purpose")
+
+    compiled = torch.compile(lambda x: (x + 1, fail()))
+    x = torch.ones(3, device="tpu")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="on purpose"):
+            compiled(x)
+        same(x + 1, torch.full_like(x, 2))
+
+
+# ---- other devices ---------------------------------------------------------------------------------------------------
+
+
+def test_other_devices_keep_inductor():
+    with unittest.mock.patch("torch._inductor.compile_fx.compile_fx", side_effect=lambda module, *_, **__: module) as f:
+        same(torch.compile(torch.sin)(torch.ones(3)), torch.sin(torch.ones(3)))
+        assert f.call_count == 1
+        torch.compile(torch.cos)(torch.ones(3, device="tpu"))
+        assert f.call_count == 1
+
+
+def test_options_are_checked_as_ever():
+    with pytest.raises(RuntimeError, match="Unrecognized mode"):
+        torch.compile(torch.sin, mode="fastest")
+    with pytest.raises(RuntimeError, match="Unexpected optimization option"):
+        torch.compile(torch.sin, options={"no_such_option": 1})
+
+
+def test_nothing_is_imported_before_it_is_needed():
+    in_fresh_python("import torch, sys; assert not [m for m in sys.modules if m.startswith('torch._dynamo')]")
+
+
+def test_backend_by_name_is_listed():
+    assert "tpu" in torch._dynamo.list_backends()
