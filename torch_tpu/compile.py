@@ -1,8 +1,8 @@
 """``torch.compile`` on tpu: graphs recorded by the operators that eager mode has, each one program.
 
-The backend's name is ``"tpu"``; a plain ``torch.compile(model)`` takes it for graphs on tpu. AOTAutograd makes a forward
-and a backward graph. Each becomes a ``_C.Graph``, which records the graph once for each sizes it meets, through the
-lowerings of eager mode, and from then on runs it as one program without Python.
+The backend's name is ``"tpu"``; a plain ``torch.compile(model)`` takes it for graphs on tpu. AOTAutograd makes a
+forward and a backward graph. Each becomes a ``_C.Graph``, which records the graph once for each sizes it meets, through
+the lowerings of eager mode, and from then on runs it as one program without Python.
 """
 
 import functools
@@ -103,7 +103,7 @@ def _aot():
 
 
 def compile_on_tpu(module: torch.fx.GraphModule, inputs, **options):
-    """Dynamo's backend ``"tpu"``. ``mode`` and ``options`` change nothing: there is one way to compile, the best known."""
+    """Dynamo's backend ``"tpu"``. ``mode`` and ``options`` change nothing: there is one way to compile."""
     return _aot()(module, inputs)
 
 
