@@ -13,6 +13,7 @@
  *   infer*.c  result types and every constraint of the spec; the message names op and types
  *   verify.c  a whole function again, between passes in debug builds and after parsing
  *   print.c parse*.c    the generic MLIR text form, both ways
+ *   vhlo* bytecode*.c   portable artifacts: MLIR bytecode
  *   composite*.c        decompositions, ir_decompose
  *   hash.c    ir_func_hash: with sizes; ir_func_structure: without
  */
@@ -251,7 +252,8 @@ ir_value ir_sort(ir_builder *b, uint32_t count, const ir_value *xs, uint32_t dim
 ttpu_status ir_func_verify(const ir_func *f);
 /* Generic MLIR text of a module with @main (and one private function per composite's decomposition). */
 ttpu_status ir_func_print(const ir_func *f, base_text *out);
-/* Reads that form (ours and other tools' generic form); the error names line, column and operation. */
+/* Reads that form (ours and other tools' generic form), and StableHLO's portable artifacts (MLIR bytecode with VHLO of
+ * version 0.9 or newer), which begin with "ML\xefR". The error names line and column, or the byte, and the operation. */
 ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func **out);
 /* Replaces composites for which keep(kind) is false by their decompositions, into a new function. */
 ttpu_status ir_decompose(const ir_func *f, base_arena *arena, bool (*keep)(ir_kind), ir_func **out);

@@ -15,38 +15,6 @@
     if (!(call)) return false; \
   } while (0)
 
-/* A function's text: where its signature, or the region of the generic form, begins. */
-typedef struct function {
-  text_slice name;
-  const char *at;
-  bool generic, private, open; /* open: being read, so that a call to it is a recursion */
-  node attrs;                  /* the generic form's attributes */
-} function;
-
-/* %name, bound to `count` values; seen only in its own frame (a function that is read in place). */
-typedef struct binding {
-  text_slice name;
-  ir_value first;
-  const ir_value *list; /* the values where they are not first, first + 1, ... */
-  uint32_t count, frame;
-  int32_t next; /* older binding in the same bucket, -1: none */
-} binding;
-
-/* Functions that call others twice, twenty levels deep, are a short text: reading in place needs its bounds. */
-enum { BUCKETS = 1024, DEEPEST = 200, MOST_VALUES = 1 << 23, MOST_CALLS = 1 << 17 };
-
-typedef struct parser {
-  text_reader text;
-  ir_builder b;
-  function *functions; /* heap */
-  uint32_t function_count, function_capacity;
-  binding *bindings; /* heap, a stack */
-  uint32_t binding_count, binding_capacity;
-  int32_t buckets[BUCKETS];
-  uint32_t frame, frames; /* the current frame, and how many there were */
-  int depth;
-} parser;
-
 #define FAIL(...) return text_fail(&p->text, TTPU_INVALID_ARGUMENT, __VA_ARGS__)
 #define UNSUPPORTED(...) return text_fail(&p->text, TTPU_UNIMPLEMENTED, __VA_ARGS__)
 
@@ -55,7 +23,7 @@ static bool no_memory(parser *p) { return text_no_memory(&p->text); }
 static void *take(parser *p, size_t bytes) { return text_room(&p->text, bytes); }
 
 /* The builder's failure, told with the position. */
-static bool check_builder(parser *p) {
+bool parse_check_builder(parser *p) {
   return p->b.status == TTPU_OK || text_fail(&p->text, p->b.status, "%s", p->b.message);
 }
 
@@ -96,17 +64,7 @@ static bool read_value(parser *p, ir_value *out) {
   FAIL("%%%.*s is not defined here", (int)(name.length > 60 ? 60 : name.length), name.data);
 }
 
-/* A list that grows in scratch. */
-typedef struct values {
-  ir_value *data;
-  uint32_t count, capacity;
-} values;
-typedef struct types {
-  ir_type *data;
-  uint32_t count, capacity;
-} types;
-
-static bool push(parser *p, void **data, uint32_t count, uint32_t *capacity, size_t size) {
+bool parse_push(parser *p, void **data, uint32_t count, uint32_t *capacity, size_t size) {
   if (count < *capacity) return true;
   uint32_t more = *capacity ? 2 * *capacity : 8;
   void *memory = take(p, more * size);
@@ -120,14 +78,14 @@ static bool push(parser *p, void **data, uint32_t count, uint32_t *capacity, siz
 static bool read_operands(parser *p, values *out) {
   if (!text_peek(&p->text, "%")) return text_ok(&p->text);
   do {
-    TRY(push(p, (void **)&out->data, out->count, &out->capacity, sizeof *out->data));
+    TRY(parse_push(p, (void **)&out->data, out->count, &out->capacity, sizeof *out->data));
     TRY(read_value(p, &out->data[out->count++]));
   } while (text_take(&p->text, ","));
   return true;
 }
 
 static bool read_type(parser *p, types *out) {
-  TRY(push(p, (void **)&out->data, out->count, &out->capacity, sizeof *out->data));
+  TRY(parse_push(p, (void **)&out->data, out->count, &out->capacity, sizeof *out->data));
   return text_type(&p->text, &out->data[out->count++]);
 }
 
@@ -146,20 +104,6 @@ static bool read_types(parser *p, types *out) {
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-/* An operation's parts, as read. */
-typedef struct statement {
-  text_slice results[16]; /* names; %a:2 and %a, %b are both possible */
-  uint32_t counts[16], result_names;
-  text_slice name;
-  values operands;
-  node attrs;
-  ir_region **regions;
-  uint32_t region_count, region_capacity;
-  types operand_types, result_types;
-  ir_value first; /* of consecutive results */
-  ir_value *all;  /* the results where they are not consecutive; else NULL */
-} statement;
-
 static bool read_block(parser *p, values *returned, bool *done);
 static bool inline_function(parser *p, text_slice name, const values *operands, values *returned);
 
@@ -175,7 +119,7 @@ static bool read_region(parser *p, ir_region **out) {
     TRY(text_word(t, &label));
     if (text_take(t, "(") && !text_take(t, ")")) {
       do {
-        TRY(push(p, (void **)&names, arg_types.count, &name_capacity, sizeof *names));
+        TRY(parse_push(p, (void **)&names, arg_types.count, &name_capacity, sizeof *names));
         TRY(value_name(p, &names[arg_types.count]));
         TRY(text_expect(t, ":"));
         TRY(read_type(p, &arg_types));
@@ -187,14 +131,14 @@ static bool read_region(parser *p, ir_region **out) {
   }
   ir_region *outer;
   *out = ir_region_begin(&p->b, arg_types.count, arg_types.data, &outer);
-  TRY(check_builder(p));
+  TRY(parse_check_builder(p));
   for (uint32_t i = 0; i < arg_types.count; ++i) TRY(bind(p, names[i], (*out)->first_arg + i, NULL, 1));
   values returned = {0};
   bool done = false;
   TRY(read_block(p, &returned, &done));
   if (!done) FAIL("a region does not end with a return");
   ir_region_end(&p->b, outer, returned.count, returned.data);
-  TRY(check_builder(p));
+  TRY(parse_check_builder(p));
   TRY(text_expect(t, "}"));
   unbind_to(p, mark);
   --p->depth;
@@ -211,7 +155,7 @@ static bool read_parts(parser *p, statement *s) {
   if (text_peek(t, "<{")) TRY(text_dict(t, "<{", "}>", &s->attrs, 0));
   if (text_take(t, "(")) {
     do {
-      TRY(push(p, (void **)&s->regions, s->region_count, &s->region_capacity, sizeof *s->regions));
+      TRY(parse_push(p, (void **)&s->regions, s->region_count, &s->region_capacity, sizeof *s->regions));
       TRY(read_region(p, &s->regions[s->region_count]));
       ++s->region_count;
     } while (text_take(t, ","));
@@ -237,6 +181,7 @@ static bool read_parts(parser *p, statement *s) {
 }
 
 static bool check_operand_types(parser *p, const statement *s) {
+  if (p->bytecode) return true; /* which writes no operand's type */
   if (s->operand_types.count != s->operands.count)
     FAIL("%u operands, but %u types", s->operands.count, s->operand_types.count);
   for (uint32_t i = 0; i < s->operands.count; ++i) {
@@ -276,7 +221,7 @@ static bool append(parser *p, statement *s, ir_kind kind, const node *attrs) {
   }
   s->first = ir_append(&p->b, kind, s->operands.count, s->operands.data, values, s->result_types.count,
                        s->result_types.data, s->region_count, s->regions);
-  return check_builder(p);
+  return parse_check_builder(p);
 }
 
 /* ---- calls and composites ------------------------------------------------------------------- */
@@ -335,7 +280,7 @@ static bool append_chlo(parser *p, statement *s, ir_kind kind, const node *attrs
   if (!s->all) return false;
   s->all[0] = both;
   s->all[1] = both ? ir_convert(&p->b, both + 1, TTPU_I32) : 0;
-  return check_builder(p);
+  return parse_check_builder(p);
 }
 
 /* Which of ours a custom call to "mhlo.<name>" means. */
@@ -345,7 +290,7 @@ static ir_kind mhlo_kind(const statement *s) {
   return text_is(target->value, "mhlo.topk") ? IR_TOP_K : composite_kind(target->value, "mhlo.");
 }
 
-static bool dispatch(parser *p, statement *s) {
+bool parse_append(parser *p, statement *s) {
   static const char dialect[] = "stablehlo.";
   size_t prefix = sizeof dialect - 1;
   ir_kind kind = IR_NO_OP;
@@ -435,7 +380,7 @@ static bool read_statement(parser *p, values *returned, bool *done) {
     *returned = s->operands;
     return check_operand_types(p, s);
   }
-  TRY(dispatch(p, s));
+  TRY(parse_append(p, s));
   return bind_results(p, s);
 }
 
@@ -447,7 +392,7 @@ static bool read_block(parser *p, values *returned, bool *done) {
 
 /* ---- functions ------------------------------------------------------------------------------ */
 
-static bool donates(const node *attrs) {
+bool parse_donates(const node *attrs) {
   const node *donor = node_find(attrs, "jax.buffer_donor");
   return node_find(attrs, "tf.aliasing_output") || (donor && donor->kind == NODE_BOOL && donor->i) ||
          (donor && donor->kind == NODE_UNIT);
@@ -472,21 +417,21 @@ static bool read_parameters(parser *p, function *f, text_slice **names, types *p
   if (listed && !text_take(t, ")")) {
     do {
       node attrs = {.kind = NODE_DICT};
-      TRY(push(p, (void **)names, parameters->count, &name_capacity, sizeof **names));
-      TRY(push(p, (void **)donate, parameters->count, &donate_capacity, sizeof **donate));
+      TRY(parse_push(p, (void **)names, parameters->count, &name_capacity, sizeof **names));
+      TRY(parse_push(p, (void **)donate, parameters->count, &donate_capacity, sizeof **donate));
       TRY(value_name(p, &(*names)[parameters->count]));
       TRY(text_expect(t, ":"));
       TRY(read_type(p, parameters));
       if (text_peek(t, "{")) TRY(text_dict(t, "{", "}", &attrs, 0));
       TRY(text_skip_location(t));
-      (*donate)[parameters->count - 1] = donates(&attrs);
+      (*donate)[parameters->count - 1] = parse_donates(&attrs);
     } while (text_take(t, ","));
     TRY(text_expect(t, ")"));
   }
   if (f->generic) {
     const node *attrs = node_find(&f->attrs, "arg_attrs");
     for (uint32_t i = 0; attrs && attrs->kind == NODE_ARRAY && i < attrs->count && i < parameters->count; ++i)
-      (*donate)[i] = donates(&attrs->entries[i].value);
+      (*donate)[i] = parse_donates(&attrs->entries[i].value);
     return text_take(t, ":") || text_ok(t);
   }
   types ignored = {0};
@@ -496,7 +441,7 @@ static bool read_parameters(parser *p, function *f, text_slice **names, types *p
   return text_expect(t, "{");
 }
 
-static function *find_function(parser *p, text_slice name) {
+function *parse_find_function(parser *p, text_slice name) {
   for (uint32_t i = 0; i < p->function_count; ++i)
     if (p->functions[i].name.length == name.length && memcmp(p->functions[i].name.data, name.data, name.length) == 0)
       return &p->functions[i];
@@ -506,7 +451,8 @@ static function *find_function(parser *p, text_slice name) {
 /* Reads a function's body here, its parameters being these operands. */
 static bool inline_function(parser *p, text_slice name, const values *operands, values *returned) {
   text_reader *t = &p->text;
-  function *f = find_function(p, name);
+  if (p->bytecode) return bytecode_call(p, name, operands, returned);
+  function *f = parse_find_function(p, name);
   if (!f) FAIL("no function @%.*s", (int)(name.length > 60 ? 60 : name.length), name.data);
   if (f->open) FAIL("@%.*s calls itself", (int)(name.length > 60 ? 60 : name.length), name.data);
   if (++p->depth > DEEPEST) FAIL("calls nested more than %d deep", DEEPEST);
@@ -547,7 +493,7 @@ static bool read_main(parser *p, function *f) {
   TRY(read_parameters(p, f, &names, &parameters, &donate));
   for (uint32_t i = 0; i < parameters.count; ++i) {
     ir_value v = ir_param(&p->b, parameters.data[i]);
-    TRY(check_builder(p));
+    TRY(parse_check_builder(p));
     TRY(bind(p, names[i], v, NULL, 1));
     any |= donate[i];
   }
@@ -558,14 +504,14 @@ static bool read_main(parser *p, function *f) {
   TRY(read_block(p, &returned, &done));
   if (!done) FAIL("the function has no return");
   ir_return(&p->b, returned.count, returned.data);
-  TRY(check_builder(p));
+  TRY(parse_check_builder(p));
   return text_expect(&p->text, "}");
 }
 
 /* ---- the module ----------------------------------------------------------------------------- */
 
-static bool add_function(parser *p, function f) {
-  if (find_function(p, f.name))
+bool parse_add_function(parser *p, function f) {
+  if (parse_find_function(p, f.name))
     FAIL("@%.*s is defined twice", (int)(f.name.length > 60 ? 60 : f.name.length), f.name.data);
   if (!BASE_GROW(p->functions, p->function_count, p->function_capacity)) return no_memory(p);
   p->functions[p->function_count++] = f;
@@ -593,7 +539,7 @@ static bool find_pretty_function(parser *p) {
   if (!text_peek(t, "{")) return text_skip_location(t); /* a declaration */
   TRY(text_skip_balanced(t));
   TRY(text_skip_location(t));
-  return add_function(p, f);
+  return parse_add_function(p, f);
 }
 
 /* "func.func"() <{sym_name = "main", ...}> ({...}) {...} : () -> (), or another dialect's operation, which is ignored
@@ -626,7 +572,7 @@ static bool find_generic_function(parser *p) {
   if (!name || name->kind != NODE_STRING) FAIL("a function has no sym_name");
   f.name = name->value;
   f.private = visibility && visibility->kind == NODE_STRING && text_is(visibility->value, "private");
-  return body ? add_function(p, f) : true;
+  return body ? parse_add_function(p, f) : true;
 }
 
 /* #name = value */
@@ -692,19 +638,28 @@ static bool find_functions(parser *p) {
   return true;
 }
 
-static bool read_module(parser *p) {
-  TRY(find_functions(p));
-  function *f = find_function(p, (text_slice){"main", 4});
+/* @main, or the first function that others may call. */
+static bool begin_main(parser *p, function **out) {
+  function *f = parse_find_function(p, (text_slice){"main", 4});
   for (uint32_t i = 0; !f && i < p->function_count; ++i)
     if (!p->functions[i].private) f = &p->functions[i];
   if (!f) FAIL("there is no function");
   char *name = take(p, f->name.length + 1);
   if (!name) return false;
   memcpy(name, f->name.data, f->name.length);
-  base_arena *arena = p->b.func->arena;
-  ir_func *func = ir_func_new(arena, name);
+  ir_func *func = ir_func_new(p->b.func->arena, name);
   if (!func) return no_memory(p);
   p->b = ir_builder_on(func);
+  *out = f;
+  return true;
+}
+
+static bool read_module(parser *p) {
+  function *f;
+  if (bytecode_begins(p->text.start, (size_t)(p->text.end - p->text.start)))
+    return bytecode_open(p) && begin_main(p, &f) && bytecode_read_main(p, f);
+  TRY(find_functions(p));
+  TRY(begin_main(p, &f));
   return read_main(p, f);
 }
 
@@ -721,6 +676,7 @@ ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func
   ttpu_status status = read_module(p) ? TTPU_OK : p->text.status;
   if (status == TTPU_OK) status = ir_func_verify(p->b.func);
   if (status == TTPU_OK) *out = p->b.func;
+  bytecode_close(p);
   base_free(p->functions);
   base_free(p->bindings);
   base_free(p->text.aliases);

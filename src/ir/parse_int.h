@@ -54,6 +54,7 @@ typedef struct text_reader {
   base_arena *scratch;
   ttpu_status status;
   text_slice operation;                 /* being read, for messages */
+  bool binary;                          /* messages give the byte, not the line */
   entry *aliases;                       /* #name = value */
   uint32_t alias_count, alias_capacity; /* heap; the owner frees it */
 } text_reader;
@@ -74,11 +75,86 @@ bool text_integer(text_reader *t, int64_t *out);
 bool text_skip_balanced(text_reader *t); /* from an opening bracket to behind its partner */
 bool text_skip_location(text_reader *t); /* loc(...), when there is one */
 bool text_type(text_reader *t, ir_type *out);
+bool text_attribute_type(text_reader *t, ir_type *out); /* of dense elements: may be of index */
 bool text_attribute(text_reader *t, node *out, int depth);
 bool text_dict(text_reader *t, const char *open, const char *close, node *out, int depth); /* entries between the two */
 const node *node_find(const node *dict, const char *name);
 void *text_room(text_reader *t, size_t bytes); /* cleared memory from scratch; NULL after a failure */
 /* The attribute struct of a kind from its dictionary, in scratch; NULL attributes where the kind has none. */
 bool text_attrs(text_reader *t, ir_kind kind, const node *dict, const void **out);
+
+/* ---- the reader of modules: parse.c for text, bytecode*.c for bytecode ---------------------- */
+
+/* A list that grows in scratch. */
+typedef struct values {
+  ir_value *data;
+  uint32_t count, capacity;
+} values;
+typedef struct types {
+  ir_type *data;
+  uint32_t count, capacity;
+} types;
+
+/* A function's text: where its signature, or the region of the generic form, begins. In bytecode: its region. */
+typedef struct function {
+  text_slice name;
+  const char *at;
+  bool generic, private, open; /* open: being read, so that a call to it is a recursion */
+  node attrs;                  /* the generic form's attributes */
+} function;
+
+/* %name, bound to `count` values; seen only in its own frame (a function that is read in place). */
+typedef struct binding {
+  text_slice name;
+  ir_value first;
+  const ir_value *list; /* the values where they are not first, first + 1, ... */
+  uint32_t count, frame;
+  int32_t next; /* older binding in the same bucket, -1: none */
+} binding;
+
+/* Functions that call others twice, twenty levels deep, are a short text: reading in place needs its bounds. */
+enum { BUCKETS = 1024, DEEPEST = 200, MOST_VALUES = 1 << 23, MOST_CALLS = 1 << 17 };
+
+typedef struct parser {
+  text_reader text;
+  ir_builder b;
+  function *functions; /* heap */
+  uint32_t function_count, function_capacity;
+  binding *bindings; /* heap, a stack */
+  uint32_t binding_count, binding_capacity;
+  int32_t buckets[BUCKETS];
+  uint32_t frame, frames; /* the current frame, and how many there were */
+  int depth;
+  struct bytecode *bytecode; /* NULL: reading text */
+} parser;
+
+/* An operation's parts, as read. */
+typedef struct statement {
+  text_slice results[16]; /* names; %a:2 and %a, %b are both possible */
+  uint32_t counts[16], result_names;
+  text_slice name;
+  values operands;
+  node attrs;
+  ir_region **regions;
+  uint32_t region_count, region_capacity;
+  types operand_types, result_types;
+  ir_value first; /* of consecutive results */
+  ir_value *all;  /* the results where they are not consecutive; else NULL */
+} statement;
+
+bool parse_push(parser *p, void **data, uint32_t count, uint32_t *capacity, size_t size); /* room for one more */
+bool parse_check_builder(parser *p); /* the builder's failure, told with the position */
+bool parse_add_function(parser *p, function f);
+function *parse_find_function(parser *p, text_slice name); /* NULL: none */
+bool parse_donates(const node *attrs);                     /* do a parameter's attributes donate its buffer? */
+/* Appends what the statement says (StableHLO, CHLO, a call or a composite): its results are in s->first or s->all. */
+bool parse_append(parser *p, statement *s);
+
+/* bytecode.c. Between open and close text.at says where in the bytes the reader is. */
+bool bytecode_begins(const char *bytes, size_t size); /* with the magic number? */
+bool bytecode_open(parser *p);                        /* all but the operations; notes the functions */
+bool bytecode_read_main(parser *p, function *f);
+bool bytecode_call(parser *p, text_slice name, const values *operands, values *returned);
+void bytecode_close(parser *p);
 
 #endif

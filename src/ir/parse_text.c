@@ -20,11 +20,16 @@ bool text_fail(text_reader *t, ttpu_status code, const char *format, ...) {
   va_start(args, format);
   vsnprintf(message, sizeof message, format, args);
   va_end(args);
+  int shown = t->operation.length > 60 ? 60 : (int)t->operation.length;
+  if (t->binary) {
+    t->status = base_fail(code, "byte %zu%s%.*s: %s", (size_t)(t->at - t->start), shown ? ", " : "", shown,
+                          shown ? t->operation.data : "", message);
+    return false;
+  }
   unsigned line = 1;
   const char *line_start = t->start;
   for (const char *c = t->start; c < t->at; ++c)
     if (*c == '\n') ++line, line_start = c + 1;
-  int shown = t->operation.length > 60 ? 60 : (int)t->operation.length;
   t->status = base_fail(code, "line %u, column %u%s%.*s: %s", line, (unsigned)(t->at - line_start) + 1,
                         shown ? ", " : "", shown, shown ? t->operation.data : "", message);
   return false;
@@ -250,6 +255,7 @@ static bool read_tensor(text_reader *t, bool attribute, ir_type *out) {
 }
 
 bool text_type(text_reader *t, ir_type *out) { return read_tensor(t, false, out); }
+bool text_attribute_type(text_reader *t, ir_type *out) { return read_tensor(t, true, out); }
 
 /* ---- dense elements ------------------------------------------------------------------------- */
 

@@ -114,8 +114,6 @@ static ttpu_status program_from_text(const char *text, size_t length, const void
                                      soft_program **out) {
   plugin_compile_options options;
   BASE_TRY(plugin_compile_options_parse(option_bytes, option_length, &options));
-  if (length >= 4 && memcmp(text, "ML\xefR", 4) == 0)
-    return base_fail(TTPU_UNIMPLEMENTED, "the program is MLIR bytecode; the software TPU reads StableHLO text");
   if (options.partitions > 1 && (contains(text, length, "mhlo.sharding") || contains(text, length, "sdy.")))
     return base_fail(TTPU_UNIMPLEMENTED,
                      "the program has shardings for %u partitions; the software TPU runs programs "
@@ -134,7 +132,8 @@ static ttpu_status program_from_text(const char *text, size_t length, const void
 static ttpu_status program_from_pjrt(const PJRT_Program *program, const void *option_bytes, size_t option_length,
                                      soft_program **out) {
   if (program->format_size != 4 || memcmp(program->format, "mlir", 4) != 0)
-    return base_fail(TTPU_UNIMPLEMENTED, "program format \"%.*s\"; the software TPU compiles \"mlir\" (StableHLO text)",
+    return base_fail(TTPU_UNIMPLEMENTED,
+                     "program format \"%.*s\"; the software TPU compiles \"mlir\" (StableHLO, as text or bytecode)",
                      (int)(program->format_size < 32 ? program->format_size : 32), program->format);
   return program_from_text(program->code, program->code_size, option_bytes, option_length, out);
 }
