@@ -234,6 +234,7 @@ static void client_free(PJRT_Client *c) {
     for (int kind = 0; kind < MEMORY_KINDS; ++kind) soft_hbm_free(c->devices[i].memories[kind].hbm);
   }
   topology_free(c->topology);
+  pthread_mutex_destroy(&c->launching);
   base_free(c->devices);
   base_free(c->device_pointers);
   base_free(c->memory_pointers);
@@ -243,6 +244,7 @@ static void client_free(PJRT_Client *c) {
 static ttpu_status client_new(const client_options *o, PJRT_Client **out) {
   PJRT_Client *c = base_calloc(1, sizeof *c);
   if (!c) return base_no_memory(sizeof *c);
+  pthread_mutex_init(&c->launching, NULL);
   ttpu_status status = topology_new(o->topology, o->topology_length, &c->topology);
   if (status != TTPU_OK) goto fail;
   const soft_topology *t = &c->topology->topology;

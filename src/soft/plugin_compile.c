@@ -58,7 +58,8 @@ static ttpu_status fill_outputs(soft_program *p) {
 
 /* Nanoseconds of one run at 50 GF/s and 10 GB/s, with 300 ns a step: to tell tiny from not. */
 static void fill_cost(soft_program *p) {
-  p->partial = soft_executable_can_fail_in_part(p->executable);
+  p->linked = p->replicas * p->partitions > 1 && link_has_collectives(p->func);
+  p->partial = !p->linked && soft_executable_can_fail_in_part(p->executable);
   soft_executable_stats s = p->stats = soft_executable_get_stats(p->executable);
   double ns = s.flops / 50 + s.bytes_accessed / 10 + 300.0 * s.steps;
   p->cost = ns < 1e15 ? (int64_t)ns : (int64_t)1e15;
@@ -78,7 +79,8 @@ static ttpu_status program_new(base_arena *arena, ir_func *f, const plugin_compi
   const char *mode = getenv("TTPU_SOFT");
   soft_compile_options how = {.reference = mode && strcmp(mode, "reference") == 0};
   soft_program *p = base_calloc(1, sizeof *p);
-  ttpu_status status = p ? soft_compile(arena, f, &how, &p->executable) : base_no_memory(sizeof *p);
+  ttpu_status status = link_check(f, (link_grid){options->replicas, options->partitions});
+  if (status == TTPU_OK) status = p ? soft_compile(arena, f, &how, &p->executable) : base_no_memory(sizeof *p);
   if (status != TTPU_OK) {
     free_arena(arena);
     base_free(p);
@@ -138,28 +140,6 @@ static ttpu_status program_from_pjrt(const PJRT_Program *program, const void *op
   return program_from_text(program->code, program->code_size, option_bytes, option_length, out);
 }
 
-static bool is_collective(const ir_op *op) {
-  switch (op->kind) {
-    case IR_ALL_REDUCE:
-    case IR_ALL_GATHER:
-    case IR_REDUCE_SCATTER:
-    case IR_ALL_TO_ALL:
-    case IR_COLLECTIVE_PERMUTE:
-    case IR_PARTITION_ID:
-    case IR_REPLICA_ID: return true;
-    default: return false;
-  }
-}
-
-static bool has_collectives(const ir_region *r) {
-  for (uint32_t i = 0; i < r->count; ++i) {
-    if (is_collective(r->ops[i])) return true;
-    for (uint32_t k = 0; k < r->ops[i]->region_count; ++k)
-      if (has_collectives(r->ops[i]->regions[k])) return true;
-  }
-  return false;
-}
-
 /* ---- loading ------------------------------------------------------------------------------------------- */
 
 void plugin_loaded_free(PJRT_LoadedExecutable *e) {
@@ -198,10 +178,6 @@ static ttpu_status loaded_new(PJRT_Client *c, soft_program *p, const plugin_comp
   if (count > c->device_count) {
     status = base_fail(TTPU_INVALID_ARGUMENT, "%u replicas of %u partitions do not fit on %u devices", p->replicas,
                        p->partitions, c->device_count);
-    goto out;
-  }
-  if (count > 1 && has_collectives(&p->func->body)) {
-    status = base_fail(TTPU_UNIMPLEMENTED, "collectives between %u devices are not there yet", count);
     goto out;
   }
   e->devices = base_calloc(count, sizeof *e->devices);

@@ -22,12 +22,15 @@ PJRT_Error *plugin_ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args *args
 /* ---- execution --------------------------------------------------------------------------------------------- */
 
 /* One run on one device: a job with its arrays behind it. The results share its promise, but have their own where the
- * program checks indices or an argument may be lost to such a check. */
+ * program checks indices or an argument may be lost to such a check. A linked program's jobs share a run, in which they
+ * meet. */
 typedef struct execute_job {
   soft_job job;
   soft_done *done;
   soft_program *program;
   soft_hbm *hbm;
+  link_run *run;                     /* NULL: not linked, or left */
+  uint32_t number;                   /* the chip's in the run */
   soft_value **arguments, **results; /* a reference of each; one array */
   soft_block **blocks;               /* of the arguments, then of the results */
   soft_done **promises;              /* a partial job's: of the lost arguments, then of the results; one array */
@@ -43,6 +46,7 @@ static void job_release(execute_job *j) {
 }
 
 static void job_free(execute_job *j) {
+  if (j->run) link_abandon(j->run, j->number, base_fail(TTPU_CANCELLED, "the execution was not started"));
   job_release(j);
   soft_done_free(j->done);
   plugin_program_free(j->program);
@@ -93,15 +97,24 @@ static void gather_blocks(execute_job *j) {
   }
 }
 
-static ttpu_status run_program(execute_job *j, soft_damage *damage) {
+static ttpu_status run_ready(execute_job *j, soft_damage *damage) {
   soft_program *p = j->program;
-  BASE_TRY(await_arguments(j));
   gather_blocks(j);
   if (j->has_lost) damage->lost = j->lost;
   soft_block **results = j->blocks + p->parameters;
   BASE_TRY(soft_execute(p->executable, j->hbm, j->blocks, j->donated, results, j->partial ? damage : NULL));
   for (uint32_t i = 0; i < p->outputs; ++i) j->results[i]->block = results[i];
   return TTPU_OK;
+}
+
+static ttpu_status run_program(execute_job *j, soft_damage *damage) {
+  link_chip chip;
+  if (j->run) link_enter(&chip, j->run, j->number);
+  ttpu_status status = await_arguments(j);
+  if (status == TTPU_OK) status = run_ready(j, damage);
+  if (j->run) link_leave(&chip, status);
+  j->run = NULL;
+  return status;
 }
 
 /* Keeps result i's promise: what it depends on has gone well, or is a lost argument or a failed check. */
@@ -188,7 +201,7 @@ static ttpu_status set_argument(execute_job *j, uint32_t i, PJRT_Buffer *b, PJRT
   if (plugin_buffer_value(b, "execute", &j->arguments[i]) != TTPU_OK)
     return base_fail(TTPU_INVALID_ARGUMENT, "argument %u was deleted or donated", i);
   soft_done *done = j->arguments[i]->done;
-  if (done->partial && !(soft_done_is_ready(done) && done->status == TTPU_OK)) j->partial = true;
+  if (done->partial && !j->program->linked && !(soft_done_is_ready(done) && done->status == TTPU_OK)) j->partial = true;
   return TTPU_OK;
 }
 
@@ -252,6 +265,18 @@ static ttpu_status launch(execute_job *j, PJRT_Device *d, PJRT_Buffer *const *ar
   return status;
 }
 
+/* One run for the jobs of all chips. Each is worth waking its thread: the others wait for it. */
+static ttpu_status link_jobs(const soft_program *p, uint32_t count, execute_job *const *jobs) {
+  link_run *run;
+  BASE_TRY(link_run_new((link_grid){p->replicas, p->partitions}, &run));
+  for (uint32_t i = 0; i < count; ++i) {
+    jobs[i]->run = run;
+    jobs[i]->number = i;
+    if (jobs[i]->job.cost < SOFT_COST_WAKES) jobs[i]->job.cost = SOFT_COST_WAKES;
+  }
+  return TTPU_OK;
+}
+
 PJRT_Error *plugin_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args) {
   PLUGIN_ARGS(LoadedExecutable_Execute, device_complete_events);
   PJRT_LoadedExecutable *e = args->executable;
@@ -265,6 +290,8 @@ PJRT_Error *plugin_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *
   if (args->num_args != p->parameters)
     PLUGIN_FAIL(TTPU_INVALID_ARGUMENT, "the program takes %u arguments, %zu were given", p->parameters, args->num_args);
 
+  if (p->linked)
+    for (uint32_t i = 0; i < e->count; ++i) PLUGIN_TRY(soft_queue_start(e->devices[i]->queue));
   execute_job *one = NULL, **jobs = &one;
   if (e->count > 1) {
     jobs = base_calloc(e->count, sizeof *jobs);
@@ -281,11 +308,14 @@ PJRT_Error *plugin_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *
     events[ready] = plugin_event_new(soft_done_share(jobs[ready]->done));
     if (!events[ready]) status = base_no_memory(sizeof(void *));
   }
+  if (status == TTPU_OK && p->linked) status = link_jobs(p, e->count, jobs);
+  if (p->linked) pthread_mutex_lock(&e->client->launching);
   for (uint32_t i = 0; i < e->count && status == TTPU_OK; ++i) {
     execute_job *j = jobs[i];
     jobs[i] = NULL;
     status = launch(j, only ? only : e->devices[i], p->parameters ? args->argument_lists[i] : NULL);
   }
+  if (p->linked) pthread_mutex_unlock(&e->client->launching);
   PJRT_Error *error = plugin_error(status);
   for (uint32_t i = 0; error && i < ready; ++i) { /* nothing ran; nobody has seen the results */
     if (!jobs[i]) continue;

@@ -27,11 +27,13 @@
 #ifndef TTPU_SOFT_PLUGIN_INT_H
 #define TTPU_SOFT_PLUGIN_INT_H
 
+#include <pthread.h>
 #include <string.h>
 
 #include "pjrt/abi.h"
 #include "pjrt/extension.h"
 #include "soft/hbm.h"
+#include "soft/link/link.h"
 #include "soft/queue.h"
 #include "soft/soft_int.h"
 #include "soft/topology.h"
@@ -112,6 +114,7 @@ struct PJRT_Client {
   PJRT_Device *devices;
   PJRT_Device **device_pointers;
   PJRT_Memory **memory_pointers; /* MEMORY_KINDS a device */
+  pthread_mutex_t launching;     /* held while the jobs of one run go to all queues */
 };
 
 /* ---- values and buffers (plugin_buffer.c) ------------------------------------------------------------ */
@@ -170,6 +173,7 @@ typedef struct soft_program {
   uint32_t parameters, outputs;
   int64_t cost; /* estimate of one run, nanoseconds */
   bool partial; /* a run may fail in part */
+  bool linked;  /* its chips meet in collectives: they fail together, and in whole */
   PJRT_Buffer_Type *output_types;
   int64_t *output_dims; /* of all outputs, one after another */
   size_t *output_ranks;

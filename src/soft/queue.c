@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "soft/link/link.h"
+
 enum {
   SPIN_NS = 200000,       /* an idle worker spins this long */
   GRACE_NS = 5000,        /* and leaves a little work alone this long */
@@ -317,6 +319,7 @@ static void stop_worker(soft_queue *q) {
 
 static void at_exit(void) {
   if (soft_forked()) return;
+  link_end_all(); /* a worker that waits for another chip would not end */
   pthread_mutex_lock(&all_lock);
   for (soft_queue *q = all; q; q = q->all_next) stop_worker(q);
   pthread_mutex_unlock(&all_lock);
@@ -359,6 +362,17 @@ void soft_queue_free(soft_queue *q) {
   pthread_mutex_unlock(&q->lock);
   pthread_mutex_destroy(&q->lock);
   base_free(q);
+}
+
+ttpu_status soft_queue_start(soft_queue *q) {
+  if (soft_forked()) return soft_fail_forked();
+  pthread_mutex_lock(&q->lock);
+  bool stopped = atomic_load_explicit(&q->stop, memory_order_relaxed);
+  if (q->worker == WORKER_NONE && !stopped) start_worker(q);
+  bool there = q->worker != WORKER_NONE;
+  pthread_mutex_unlock(&q->lock);
+  if (stopped) return base_fail(TTPU_UNAVAILABLE, "the process ends");
+  return there ? TTPU_OK : base_fail(TTPU_RESOURCE_EXHAUSTED, "the system gives no more threads");
 }
 
 ttpu_status soft_queue_push(soft_queue *q, soft_job *job) {

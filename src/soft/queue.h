@@ -66,6 +66,9 @@ ttpu_status soft_done_on_ready(soft_done *d, soft_done_fn fn, void *context);
 
 /* ---- queues -------------------------------------------------------------------------------------- */
 
+/* A job of this cost or more wakes the worker at once: what other queues wait for has it at least. */
+enum { SOFT_COST_WAKES = 100000 };
+
 typedef struct soft_job {
   struct soft_job *next;
   void (*run)(struct soft_job *job); /* owns the job from here; sets its promise */
@@ -74,6 +77,9 @@ typedef struct soft_job {
 
 ttpu_status soft_queue_new(soft_queue **out);
 void soft_queue_free(soft_queue *q); /* runs what is queued, ends the worker */
+/* Sees to it that the queue has a worker, which a job that waits for one of another queue needs; UNAVAILABLE at the end
+ * of the process, RESOURCE_EXHAUSTED when there are no more threads. */
+ttpu_status soft_queue_start(soft_queue *q);
 /* On failure the job is still the caller's. */
 ttpu_status soft_queue_push(soft_queue *q, soft_job *job);
 ttpu_status soft_queue_flush(soft_queue *q); /* waits for all that was pushed before */

@@ -1,6 +1,7 @@
 /* The scalar reference: dispatch, regions, control flow, whole functions. */
 #include <string.h>
 
+#include "soft/link/link.h"
 #include "soft/reference_int.h"
 
 /* ---- regions ----------------------------------------------------------------------------------- */
@@ -293,7 +294,7 @@ ttpu_status soft_reference_op(const ir_func *f, const ir_op *op, const soft_view
     case IR_ALL_GATHER:
     case IR_REDUCE_SCATTER:
     case IR_ALL_TO_ALL:
-    case IR_COLLECTIVE_PERMUTE: return unsupported(op, x, "a collective operation needs the chips of an executable");
+    case IR_COLLECTIVE_PERMUTE: return link_collective(f, op, link_fold_reference, x, y);
     default: return unsupported(op, x, "the software TPU does not know this operation");
   }
 }

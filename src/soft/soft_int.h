@@ -11,6 +11,7 @@
  *   reference.c  the scalar reference: every operation, one element at a time, slow and plainly right
  *   kernel.c     operations that are neither products nor fused: sort, gather, scatter, windows, ...
  *   kern/        the micro-kernels: gemm, conv, attention, sort, ...
+ *   link/        collectives between the chips that run one executable, and shardings
  *
  * Memory is row-major. A value inside an executable is a *view*: pointer, dims, strides. Views cost nothing:
  * slice, transpose, broadcast, reshape (where strides allow), reverse and as_strided make no step; whoever

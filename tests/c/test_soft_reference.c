@@ -543,8 +543,9 @@ TEST(what_is_not_here_says_so) {
   test_op t;
   test_begin(&t);
   ir_type type = ir_tensor(&t.b, TTPU_U32, 0, NULL);
-  ir_value v = ir_append(&t.b, IR_REPLICA_ID, 0, NULL, NULL, 1, &type, 0, NULL);
+  const ir_custom_call_attrs attrs = {.call_target_name = "somebody.else"};
+  ir_value v = ir_append(&t.b, IR_CUSTOM_CALL, 0, NULL, &attrs, 1, &type, 0, NULL);
   if (test_operands(&t, v, false))
-    CHECK_FAILS(TTPU_UNIMPLEMENTED, "replica_id", soft_reference_op(t.f, t.op, NULL, NULL));
+    CHECK_FAILS(TTPU_UNIMPLEMENTED, "somebody.else", soft_reference_op(t.f, t.op, NULL, NULL));
   test_end(&t);
 }
