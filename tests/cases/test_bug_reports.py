@@ -6,6 +6,7 @@ call only, so every case runs twice in a row.
 """
 
 import dataclasses
+import gc
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import torch.nn.functional as F
 from safetensors.torch import load_model, save_model
 from support import assert_same, assert_values, in_fresh_python, on_both
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import torch
 from torch import nn
@@ -636,6 +638,65 @@ def draws_not_frozen():
         assert not torch.equal(first, second) and not torch.equal(second, third) and not torch.equal(first, third)
         torch.manual_seed(3)
         assert torch.equal(call(), first)
+
+
+# ---- H. torch.compile
+
+
+@case("H01", "P#170360", "a broadcast difference, then its sum, comes out doubled")
+def broadcast_difference_sum():
+    compiled = torch.compile(lambda x, y: (x[:, None] - y[None, :]).sum())
+    assert_values(compiled(torch.arange(3.0, device=DEVICE), torch.arange(4.0, device=DEVICE)), -6)
+
+
+@case("H03", "P#178019", "constants of a graph are made on the CPU and moved each time")
+def constants_stay_on_the_device():
+    compiled = torch.compile(lambda x: x + torch.tensor([1.0, 2.0, 3.0], device=x.device))
+    x = torch.zeros(3, device=DEVICE)
+    assert_values(compiled(x), [1, 2, 3])
+    torch.tpu.synchronize()
+    torch.tpu.reset_counters()
+    result = compiled(x)
+    assert torch.tpu.counters()["uploads"] == 0
+    assert_values(result, [1, 2, 3])
+
+
+@case("H05", "X#5410, X#7933", "a mutated input is changed twice, or by an extra run")
+def input_is_changed_once():
+    compiled, x = torch.compile(lambda x: x.add_(1)), torch.zeros(3, device=DEVICE)
+    for _ in range(3):
+        compiled(x)
+    assert_values(x, [3, 3, 3])
+
+
+@case("H07", "tt-xla PR#3521, P#122969", "a compiled model's weights stay in memory after it is deleted")
+def weights_are_freed():
+    def in_use() -> int:
+        gc.collect()
+        torch.tpu.synchronize()
+        return torch.tpu.memory_allocated()
+
+    torch._dynamo.reset()
+    before = in_use()
+    model = nn.Linear(512, 512).to(DEVICE)
+    compiled = torch.compile(model)
+    compiled(torch.randn(2, 512, device=DEVICE)).sum().backward()
+    assert in_use() - before >= 2 * 4 * 512 * 512
+    del model, compiled
+    torch._dynamo.reset()
+    assert in_use() - before < 1 << 16
+
+
+@case("H09", "X#7622", "every new length compiles again")
+def lengths_compile_a_bounded_number_of_times():
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("tpu")
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU()).to(DEVICE)
+    compiled = torch.compile(model, backend=counter)
+    for length in range(3, 23):
+        x = torch.randn(length, 8, device=DEVICE)
+        assert torch.equal(compiled(x), model(x))
+    assert counter.frame_count <= 2
 
 
 # ---- I. memory, asynchrony, files
