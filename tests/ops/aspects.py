@@ -477,6 +477,42 @@ def check_modes(op, dtype: torch.dtype, sample) -> None:
                 raise compare.Different(f"{mode}, value {i}: {error}") from None
 
 
+# ---- torch.compile ---------------------------------------------------------------------------------------------------
+
+
+def run_compiled(op, sample, backend: str) -> list:
+    """The results of two calls of the operator compiled, each behind the same seed."""
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda x, *args, **kwargs: op(x, *args, **kwargs), backend=backend, dynamic=False, fullgraph=False
+    )
+    results = []
+    for _ in range(2):
+        compare.seed()
+        results.append(quietly(lambda: compiled(sample.input, *sample.args, **sample.kwargs)))
+    return results
+
+
+def check_compiled(op, dtype: torch.dtype, sample) -> None:
+    """A compiled call gives what an eager one gives, the first time and the second."""
+    quietly(lambda: on_cpu(op, sample))
+    if op.name in compare.UNWRITTEN:
+        return
+    moved = compare.move_sample(op, sample)
+    compare.seed()
+    expected = tensors(quietly(lambda: op(moved.input, *moved.args, **moved.kwargs)))
+    try:
+        runs = run_compiled(op, moved, "tpu")
+    except Exception:
+        try:
+            run_compiled(op, sample, "aot_eager")
+        except Exception as error:
+            raise Refused from error  # PyTorch itself cannot compile it
+        raise
+    for run in runs:
+        torch.testing.assert_close(tensors(run), expected, equal_nan=True)
+
+
 # ---- the list --------------------------------------------------------------------------------------------------------
 
 
@@ -517,6 +553,7 @@ ASPECTS = {
     "views": Aspect(lambda op, d: d.is_complex or d == torch.float64, plain_samples, check_views),
     "metadata": Aspect(lambda op, d: True, plain_samples, check_metadata),
     "modes": Aspect(lambda op, d: True, samples_with_gradient, check_modes),
+    "compiled": Aspect(lambda op, d: d in (torch.float32, torch.int64), plain_samples, check_compiled),
     "second": Aspect(derivatives.has_second, samples_with_gradient, derivatives.check_second),
     "forward": Aspect(derivatives.has_forward, plain_samples, derivatives.check_forward),
 }

@@ -114,7 +114,7 @@ def limit_of(aspect: str, everything: bool) -> int:
     """How many samples to compare."""
     if not everything:
         return {"values": 3, "errors": 100}.get(aspect, 2)
-    return {"values": 30, "reference": 60, "errors": 1000}.get(aspect, 8)
+    return {"values": 30, "reference": 60, "errors": 1000, "compiled": 2}.get(aspect, 8)
 
 
 def judge(name: str, dtype_name: str, aspect_name: str, limit: int) -> Verdict:
