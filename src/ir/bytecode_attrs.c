@@ -137,14 +137,14 @@ static bool read_float(parser *p, cursor *c, node *out) {
 /* i1 elements: a byte each, or eight to a byte; one byte 0xFF or 0 fills all (but 0 where it can be packed elements). */
 static bool read_bools(parser *p, const cursor *c, const cursor *blob, int64_t count, node *out) {
   size_t size = cursor_left(blob);
-  bool splat = size == 1 && count != 1 && (blob->at[0] == 0xFF || count > 8),
+  bool splat = size == 1 && (blob->at[0] == 0xFF || count > 8 || count == 1),
        packed = !splat && size == ((uint64_t)count + 7) / 8;
   if (!splat && !packed && size != (uint64_t)count) FAIL("%zu bytes for %" PRId64 " booleans", size, count);
   uint8_t *bytes = text_room(&p->text, splat ? 1 : (size_t)count);
   if (!bytes) return false;
   if (splat) bytes[0] = blob->at[0] != 0;
   for (int64_t i = 0; !splat && i < count; ++i)
-    bytes[i] = (uint8_t)(packed && count != 1 ? blob->at[i / 8] >> (i % 8) & 1 : blob->at[i] != 0);
+    bytes[i] = (uint8_t)(packed ? blob->at[i / 8] >> (i % 8) & 1 : blob->at[i] != 0);
   out->data = (ir_data){bytes, splat};
   return true;
 }
@@ -158,7 +158,7 @@ static bool read_elements(parser *p, const cursor *c, const cursor *blob, text_s
   int64_t count = ir_numel(out->type);
   size_t size = cursor_left(blob), each = base_dtype_bytes((ttpu_dtype)out->type.dtype);
   if (out->type.dtype == TTPU_BOOL && count) return read_bools(p, c, blob, count, out);
-  bool splat = size == each && count != 1;
+  bool splat = size == each; /* of one element too, as in text */
   if (!splat && size != (uint64_t)count * each)
     FAIL("%zu bytes of elements for %.*s", size, (int)type.length, type.data);
   out->data = count ? (ir_data){blob->at, splat} : (ir_data){ir_no_dims, false};

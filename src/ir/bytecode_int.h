@@ -35,7 +35,12 @@ typedef struct vhlo_op {
   uint16_t first, last;   /* of the dialect: where this form is the current one; last 0: up to now */
   const char *attributes; /* their names in alphabetical order, with spaces between them */
 } vhlo_op;
-const vhlo_op *vhlo_op_find(text_slice name); /* "all_gather_v2"; NULL: unknown */
+enum { VHLO_OLDEST_WRITTEN = 100, VHLO_NEWEST = 120 };
+const vhlo_op *vhlo_op_find(text_slice name);                  /* "all_gather_v2"; NULL: unknown */
+const vhlo_op *vhlo_op_first(const char *name);                /* "all_gather": v1, which v2 follows; NULL: unknown */
+const vhlo_op *vhlo_op_at(const char *name, unsigned version); /* the form of that version; NULL: none */
+unsigned vhlo_type_since(const char *name);                    /* the first version with that type */
+unsigned vhlo_version_needed(const ir_func *f);                /* the oldest that holds it, from OLDEST_WRITTEN on */
 
 typedef enum vhlo_attribute {
   VHLO_ARRAY = 1,
@@ -77,6 +82,7 @@ typedef enum vhlo_type {
   VHLO_BUFFER = 41,
   VHLO_FUTURE = 42,
 } vhlo_type;
+enum { VHLO_TYPE_CODES = 43 };
 /* StableHLO's name of a type that has no parts ("f32", "!stablehlo.token"); NULL: has parts, or is unknown. */
 const char *vhlo_type_name(uint64_t code);
 /* StableHLO's name of an enumeration's value; NULL: no such enumeration or value. */

@@ -180,7 +180,7 @@ static bool open_scope(parser *p, uint32_t count, scope *out) {
   bytecode *b = p->bytecode;
   uint32_t base = b->value_count;
   if (count > UINT32_MAX / 8 - base) return bytecode_fail(p, NULL, "%u values", count);
-  if (!base_grow((void **)&b->values, &b->value_capacity, base + count, sizeof *b->values))
+  if (count && !base_grow((void **)&b->values, &b->value_capacity, base + count, sizeof *b->values))
     return text_no_memory(&p->text);
   if (count) memset(b->values + base, 0, count * sizeof *b->values);
   b->value_count = base + count;
@@ -425,6 +425,8 @@ bool bytecode_find_functions(parser *p) {
 static bool enter_function(parser *p, const function *f, cursor *c, uint32_t *count, uint64_t *operations,
                            types *parameters) {
   *c = (cursor){(const uint8_t *)f->at, p->bytecode->sections[SECTION_IR].end};
+  p->text.at = f->at;
+  p->text.operation = (text_slice){"func.func", 9};
   return read_region_head(p, c, count) && read_block_head(p, c, operations, parameters);
 }
 

@@ -219,3 +219,45 @@ ttpu_status ir_decompose(const ir_func *f, base_arena *arena, bool (*keep)(ir_ki
   *out = to;
   return TTPU_OK;
 }
+
+/* ---- as functions --------------------------------------------------------------------------- */
+
+static bool same_composite(const struct ir_decomposition *d, const ir_func *f, const ir_op *op) {
+  if (d->op->kind != op->kind || d->op->operand_count != op->operand_count) return false;
+  for (uint32_t i = 0; i < op->operand_count; ++i)
+    if (!ir_type_equal(ir_type_of(d->user, d->op->operands[i]), ir_type_of(f, op->operands[i]))) return false;
+  for (uint32_t i = 0; i < op->result_count; ++i)
+    if (!ir_type_equal(ir_type_of(d->user, d->op->first_result + i), ir_type_of(f, op->first_result + i))) return false;
+  return !ir_ops[op->kind].attrs ||
+         ir_attrs_equal((ir_kind)op->kind, d->op->attrs, op->attrs, ir_type_of(f, op->first_result));
+}
+
+uint32_t ir_decomposition_of(ir_decompositions *d, const ir_func *f, const ir_op *op) {
+  for (uint32_t i = 0; i < d->count; ++i)
+    if (same_composite(&d->list[i], f, op)) return i;
+  if (!BASE_GROW(d->list, d->count, d->capacity)) {
+    d->failed = true;
+    return 0;
+  }
+  d->list[d->count] = (struct ir_decomposition){f, op};
+  return d->count++;
+}
+
+/* Its operands' types in, its results out. */
+ttpu_status ir_decomposition_build(const ir_decompositions *d, uint32_t number, base_arena *arena, ir_func **out) {
+  const ir_func *user = d->list[number].user;
+  const ir_op *op = d->list[number].op;
+  ir_func *f = ir_func_new(arena, ir_ops[op->kind].name);
+  ir_builder b = ir_builder_on(f);
+  ir_value few[8], *operands = few, results[2] = {0, 0};
+  ir_type types[2] = {{0, 0, NULL}, {0, 0, NULL}};
+  if (op->operand_count > 8) operands = base_arena_alloc(arena, op->operand_count * sizeof *operands);
+  if (!operands) return base_no_memory(op->operand_count * sizeof *operands);
+  for (uint32_t i = 0; i < op->operand_count; ++i) operands[i] = ir_param(&b, ir_type_of(user, op->operands[i]));
+  for (uint32_t i = 0; i < op->result_count && i < 2; ++i) types[i] = ir_type_of(user, op->first_result + i);
+  ir_composite_expand(&b, (ir_kind)op->kind, op->attrs, op->operand_count, operands, op->result_count, types, results);
+  ir_return(&b, op->result_count, results);
+  if (b.status) return base_fail(b.status, "the decomposition of %s: %s", ir_ops[op->kind].name, b.message);
+  *out = f;
+  return TTPU_OK;
+}

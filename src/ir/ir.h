@@ -255,6 +255,10 @@ ttpu_status ir_func_print(const ir_func *f, base_text *out);
 /* Reads that form (ours and other tools' generic form), and StableHLO's portable artifacts (MLIR bytecode with VHLO of
  * version 0.9 or newer), which begin with "ML\xefR". The error names line and column, or the byte, and the operation. */
 ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func **out);
+/* The function as a portable artifact, appended to *out: MLIR bytecode with VHLO of `version` (major * 100 + minor), which
+ * every reader of that version or a newer one takes; 0: the oldest from 1.0 on that can hold it. Composites carry their
+ * decompositions. Equal functions give equal bytes. UNIMPLEMENTED: the version lacks something. */
+ttpu_status ir_func_write(const ir_func *f, unsigned version, base_text *out);
 /* Replaces composites for which keep(kind) is false by their decompositions, into a new function. */
 ttpu_status ir_decompose(const ir_func *f, base_arena *arena, bool (*keep)(ir_kind), ir_func **out);
 base_hash128 ir_func_hash(const ir_func *f);

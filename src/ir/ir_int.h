@@ -102,6 +102,17 @@ ir_value ir_copy_op_keeping(ir_builder *b, const ir_func *from, const ir_op *op,
 /* Emits the decomposition of a composite on the given operands; writes its results (2 at most). `types` are theirs. */
 void ir_composite_expand(ir_builder *b, ir_kind kind, const void *attrs, uint32_t operand_count,
                          const ir_value *operands, uint32_t result_count, const ir_type *types, ir_value *results);
+/* The distinct composites of a module, which are written as calls to a private function each: its decomposition. */
+typedef struct ir_decompositions {
+  struct ir_decomposition {
+    const ir_func *user;
+    const ir_op *op;
+  } *list; /* heap */
+  uint32_t count, capacity;
+  bool failed; /* out of memory */
+} ir_decompositions;
+uint32_t ir_decomposition_of(ir_decompositions *d, const ir_func *f, const ir_op *op); /* the number of op's */
+ttpu_status ir_decomposition_build(const ir_decompositions *d, uint32_t number, base_arena *arena, ir_func **out);
 /* The elementwise ones (composite_math.c); y is 0 where there is one operand. */
 ir_value ir_math_expand(ir_builder *b, ir_kind kind, ir_value x, ir_value y);
 /* as_strided and its update (composite_view.c). */

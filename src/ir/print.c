@@ -17,18 +17,10 @@
 
 #include "ir/ir_int.h"
 
-/* A private function that was referred to, and is printed after @main. */
-typedef struct decomposition {
-  const ir_func *user;
-  const ir_op *op;
-} decomposition;
-
 typedef struct printer {
   base_text *out;
   const ir_func *func;
-  decomposition *decompositions;
-  uint32_t count, capacity;
-  bool failed; /* out of memory in the list above */
+  ir_decompositions decompositions; /* private functions that were referred to, printed after @main */
 } printer;
 
 #define PUT(...) base_text_printf(p->out, __VA_ARGS__)
@@ -356,33 +348,11 @@ static void put_fields(printer *p, const ir_op *op) {
 
 /* ---- composites ----------------------------------------------------------------------------- */
 
-static bool same_composite(const decomposition *d, const ir_func *f, const ir_op *op) {
-  if (d->op->kind != op->kind || d->op->operand_count != op->operand_count) return false;
-  for (uint32_t i = 0; i < op->operand_count; ++i)
-    if (!ir_type_equal(ir_type_of(d->user, d->op->operands[i]), ir_type_of(f, op->operands[i]))) return false;
-  for (uint32_t i = 0; i < op->result_count; ++i)
-    if (!ir_type_equal(ir_type_of(d->user, d->op->first_result + i), ir_type_of(f, op->first_result + i))) return false;
-  return !ir_ops[op->kind].attrs ||
-         ir_attrs_equal((ir_kind)op->kind, d->op->attrs, op->attrs, ir_type_of(f, op->first_result));
-}
-
-/* The number of the private function that decomposes op. */
-static uint32_t decomposition_of(printer *p, const ir_op *op) {
-  for (uint32_t i = 0; i < p->count; ++i)
-    if (same_composite(&p->decompositions[i], p->func, op)) return i;
-  if (!BASE_GROW(p->decompositions, p->count, p->capacity)) {
-    p->failed = true;
-    return 0;
-  }
-  p->decompositions[p->count] = (decomposition){p->func, op};
-  return p->count++;
-}
-
 static void put_composite(printer *p, const ir_op *op) {
   const char *name = ir_ops[op->kind].name;
   PUT(" {name = \"ttpu.%s\", composite_attributes = {", name);
   put_fields(p, op);
-  PUT("}, decomposition = @ttpu.%s.%u, version = 1 : i32}", name, decomposition_of(p, op));
+  PUT("}, decomposition = @ttpu.%s.%u, version = 1 : i32}", name, ir_decomposition_of(&p->decompositions, p->func, op));
 }
 
 /* ---- operations, regions, functions --------------------------------------------------------- */
@@ -468,23 +438,6 @@ static void put_func(printer *p, const ir_func *f, bool public, const char *name
   put(p, "  }\n");
 }
 
-/* The function that decomposes an operation: its operands' types in, its results out. */
-static ttpu_status build_decomposition(const ir_func *user, const ir_op *op, base_arena *arena, ir_func **out) {
-  ir_func *f = ir_func_new(arena, ir_ops[op->kind].name);
-  ir_builder b = ir_builder_on(f);
-  ir_value few[8], *operands = few, results[2] = {0, 0};
-  ir_type types[2] = {{0, 0, NULL}, {0, 0, NULL}};
-  if (op->operand_count > 8) operands = base_arena_alloc(arena, op->operand_count * sizeof *operands);
-  if (!operands) return base_no_memory(op->operand_count * sizeof *operands);
-  for (uint32_t i = 0; i < op->operand_count; ++i) operands[i] = ir_param(&b, ir_type_of(user, op->operands[i]));
-  for (uint32_t i = 0; i < op->result_count && i < 2; ++i) types[i] = ir_type_of(user, op->first_result + i);
-  ir_composite_expand(&b, (ir_kind)op->kind, op->attrs, op->operand_count, operands, op->result_count, types, results);
-  ir_return(&b, op->result_count, results);
-  if (b.status) return base_fail(b.status, "the decomposition of %s: %s", ir_ops[op->kind].name, b.message);
-  *out = f;
-  return TTPU_OK;
-}
-
 ttpu_status ir_func_print(const ir_func *f, base_text *out) {
   printer printer = {.out = out}, *p = &printer;
   ttpu_status status = TTPU_OK;
@@ -492,17 +445,18 @@ ttpu_status ir_func_print(const ir_func *f, base_text *out) {
   base_arena_init(&arena);
   put(p, "module {\n");
   put_func(p, f, true, f->name, -1);
-  for (uint32_t i = 0; i < p->count && status == TTPU_OK; ++i) { /* the list may grow while it is walked */
+  for (uint32_t i = 0; i < p->decompositions.count && status == TTPU_OK;
+       ++i) { /* the list may grow while it is walked */
     ir_func *body = NULL;
     char name[64];
-    status = build_decomposition(p->decompositions[i].user, p->decompositions[i].op, &arena, &body);
+    status = ir_decomposition_build(&p->decompositions, i, &arena, &body);
     if (status) break;
     snprintf(name, sizeof name, "ttpu.%s", body->name);
     put_func(p, body, false, name, (int)i);
   }
   put(p, "}\n");
-  if (status == TTPU_OK && (p->failed || out->failed)) status = base_no_memory(out->length);
-  base_free(p->decompositions);
+  if (status == TTPU_OK && (p->decompositions.failed || out->failed)) status = base_no_memory(out->length);
+  base_free(p->decompositions.list);
   base_arena_free(&arena);
   return status;
 }

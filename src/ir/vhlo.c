@@ -30,6 +30,30 @@ const vhlo_op *vhlo_op_find(text_slice name) {
   return NULL;
 }
 
+const vhlo_op *vhlo_op_first(const char *name) {
+  for (size_t i = 0; i < COUNT(vhlo_ops); ++i)
+    if (strcmp(vhlo_ops[i].name, name) == 0) return &vhlo_ops[i];
+  return NULL;
+}
+
+const vhlo_op *vhlo_op_at(const char *name, unsigned version) {
+  const vhlo_op *form = vhlo_op_first(name);
+  for (; form && form->last && form->last < version; ++form) continue; /* the last form of all has no end */
+  return form && form->first <= version ? form : NULL;
+}
+
+unsigned vhlo_type_since(const char *name) {
+  static const struct {
+    const char *name;
+    uint16_t first;
+  } since[] = {{"i2", VERSION(1, 2)},       {"ui2", VERSION(1, 2)},      {"f8E4M3", VERSION(1, 7)},
+               {"f8E3M4", VERSION(1, 7)},   {"f4E2M1FN", VERSION(1, 8)}, {"f6E2M3FN", VERSION(1, 8)},
+               {"f6E3M2FN", VERSION(1, 8)}, {"f8E8M0FNU", VERSION(1, 8)}};
+  for (size_t i = 0; i < COUNT(since); ++i)
+    if (strcmp(since[i].name, name) == 0) return since[i].first;
+  return VERSION(0, 9);
+}
+
 const char *vhlo_type_name(uint64_t code) {
   static const char *const names[] = {
       [0] = "i1",
