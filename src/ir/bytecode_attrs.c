@@ -422,6 +422,7 @@ static bool read_attribute(parser *p, const bytecode_entry *e, node *out) {
   if (!e->custom) TRY(read_assembly(p, c, out));
   else if (text_is(dialect, "vhlo")) TRY(read_vhlo(p, c, out));
   else if (text_is(dialect, "builtin")) TRY(read_builtin(p, c, out));
+  else if (text_is(dialect, "sdy")) TRY(bytecode_read_shardy(p, c, out));
   else out->kind = NODE_OTHER, out->text = dialect, c->at = c->end;
   if (c->at != c->end) FAIL("%zu bytes behind an attribute", cursor_left(c));
   return true;

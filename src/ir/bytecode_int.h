@@ -157,6 +157,7 @@ bool cursor_group(parser *p, cursor *c, uint32_t *dialect, uint64_t *count);
 /* ---- attributes and types ------------------------------------------------------------------- */
 
 bool bytecode_attribute(parser *p, uint32_t index, const node **out);
+bool bytecode_read_shardy(parser *p, cursor *c, node *out); /* bytecode_shardy.c: as text */
 bool bytecode_type_text(parser *p, uint32_t index, text_slice *out);
 bool bytecode_type(parser *p, uint32_t index, const ir_type **out); /* one that text_type takes */
 /* The text readers over a piece of text: what fails there is told at c. */

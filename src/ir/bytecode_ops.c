@@ -228,6 +228,19 @@ static bool add(parser *p, node *dict, uint32_t *capacity, text_slice name, cons
   return true;
 }
 
+/* The attributes of the operations of Shardy that a program may hold beside VHLO's, in alphabetical order; NULL: unknown. */
+static const char *shardy_attributes(const bytecode_name *name) {
+  static const char *const known[][2] = {
+      {"sdy.mesh", "mesh sym_name"},
+      {"sdy.manual_computation", "in_shardings manual_axes out_shardings"},
+      {"sdy.sharding_constraint", "sharding"},
+      {"sdy.reshard", "sharding"},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof *known; ++i)
+    if (text_is(name->statement, known[i][0])) return known[i][1];
+  return NULL;
+}
+
 static bool add_properties(parser *p, const head *h, node *dict, uint32_t *capacity) {
   if (!h->name->registered) { /* as one dictionary */
     const node *n;
@@ -236,9 +249,10 @@ static bool add_properties(parser *p, const head *h, node *dict, uint32_t *capac
       TRY(add(p, dict, capacity, n->entries[i].name, &n->entries[i].value));
     return true;
   }
-  if (!h->name->vhlo) UNSUPPORTED("this operation is not supported");
+  const char *names = h->name->vhlo ? h->name->vhlo->attributes : shardy_attributes(h->name);
+  if (!names) UNSUPPORTED("this operation is not supported");
   cursor at = p->bytecode->properties[h->properties], *c = &at;
-  for (const char *name = h->name->vhlo->attributes; *name;) {
+  for (const char *name = names; *name;) {
     size_t length = strcspn(name, " ");
     const node *value;
     TRY(cursor_attribute(p, c, &value) && add(p, dict, capacity, (text_slice){name, length}, value));
@@ -334,7 +348,7 @@ static bool read_regions(parser *p, cursor *c, const head *h, statement *s) {
 
 static bool is_return(const head *h) {
   text_slice name = h->name->statement;
-  return text_is(name, "stablehlo.return") || text_is(name, "func.return");
+  return text_is(name, "stablehlo.return") || text_is(name, "func.return") || text_is(name, "sdy.return");
 }
 
 static bool read_operation(parser *p, cursor *c, scope *s, values *returned, bool *done) {
@@ -409,7 +423,11 @@ static bool find_in_block(parser *p, cursor *c, bool nested) {
       TRY(leave_regions(p, c, &h, &inner));
     } else if (text_is(h.name->statement, "func.func")) {
       TRY(note_function(p, c, &h));
-    } else { /* a mesh, say */
+    } else if (text_is(h.name->statement, "sdy.mesh")) {
+      node attrs;
+      TRY(read_attributes(p, &h, &attrs) && parse_add_mesh(p, &attrs));
+      TRY(skip_regions(p, c, &h));
+    } else { /* what another dialect notes about the module */
       TRY(skip_regions(p, c, &h));
     }
   }

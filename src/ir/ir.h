@@ -120,6 +120,17 @@ typedef struct ir_value_info {
   uint32_t number;   /* which result or argument */
 } ir_value_info;
 
+/* How a program's values lie on several chips, as its text says: Shardy's #sdy.sharding<@mesh, [{"x"}, {}]>, or the older
+ * strings of mhlo.sharding, "{devices=[2,1]<=[2]}". */
+typedef struct ir_mesh {
+  const char *name, *text; /* "mesh" and #sdy.mesh<["x"=2, "y"=2]> */
+} ir_mesh;
+typedef struct ir_shardings {
+  uint32_t mesh_count;
+  const ir_mesh *meshes;
+  const char *const *parameters, *const *results; /* NULL for those without */
+} ir_shardings;
+
 typedef struct ir_func {
   base_arena *arena;
   const char *name;      /* "main" */
@@ -127,6 +138,7 @@ typedef struct ir_func {
   ir_value_info *values; /* [1 .. value_count) */
   uint32_t value_count, value_capacity;
   const bool *donate; /* per parameter: its buffer may be consumed; NULL: none */
+  const ir_shardings *shardings; /* NULL: nothing is said about several chips */
 } ir_func;
 
 static inline ir_type ir_type_of(const ir_func *f, ir_value v) { return f->values[v].type; }

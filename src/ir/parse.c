@@ -290,6 +290,17 @@ static ir_kind mhlo_kind(const statement *s) {
   return text_is(target->value, "mhlo.topk") ? IR_TOP_K : composite_kind(target->value, "mhlo.");
 }
 
+/* The same value: a wish where it should lie, about which the plugin decides for itself, or a cast between the types of
+ * VHLO and those of another dialect, which are read alike. */
+static bool is_the_same(const statement *s) {
+  if (text_is(s->name, "builtin.unrealized_conversion_cast")) return true;
+  if (s->operands.count != 1) return false;
+  if (text_is(s->name, "sdy.sharding_constraint") || text_is(s->name, "sdy.reshard")) return true;
+  const node *target = node_find(&s->attrs, "call_target_name");
+  return text_is(s->name, "stablehlo.custom_call") && target && target->kind == NODE_STRING &&
+         text_is(target->value, "Sharding");
+}
+
 bool parse_append(parser *p, statement *s) {
   static const char dialect[] = "stablehlo.";
   size_t prefix = sizeof dialect - 1;
@@ -304,6 +315,11 @@ bool parse_append(parser *p, statement *s) {
     return append_chlo(p, s, kind, attrs ? attrs : &s->attrs);
   }
   if (text_is(s->name, "chlo.tan")) return append(p, s, IR_TAN, &s->attrs);
+  if (text_is(s->name, "sdy.manual_computation")) return append(p, s, IR_MANUAL_COMPUTATION, &s->attrs);
+  if (is_the_same(s) && s->operands.count == s->result_types.count) {
+    s->all = s->operands.data;
+    return true;
+  }
   if (s->name.length > prefix && memcmp(s->name.data, dialect, prefix) == 0)
     kind = ir_kind_from_name(s->name.data + prefix, s->name.length - prefix);
   if (kind == IR_NO_OP || (ir_ops[kind].flags & IR_COMPOSITE)) UNSUPPORTED("this operation is not supported");
@@ -360,7 +376,8 @@ static bool read_statement(parser *p, values *returned, bool *done) {
   TRY(quoted ? text_string(t, &s->name) : text_word(t, &s->name));
   t->operation = s->name;
   bool is_return =
-      text_is(s->name, "func.return") || text_is(s->name, "stablehlo.return") || text_is(s->name, "return");
+      text_is(s->name, "func.return") || text_is(s->name, "stablehlo.return") || text_is(s->name, "return") ||
+      text_is(s->name, "sdy.return");
   if (is_return) *done = true;
   if (!quoted && is_return) return read_pretty_return(p, returned);
   if (!quoted && (text_is(s->name, "func.call") || text_is(s->name, "call"))) {
@@ -542,6 +559,54 @@ static bool find_pretty_function(parser *p) {
   return parse_add_function(p, f);
 }
 
+static const char *keep_text(parser *p, text_slice s) {
+  char *copy = base_arena_alloc(p->arena, s.length + 1);
+  if (!copy) return no_memory(p), NULL;
+  memcpy(copy, s.data, s.length);
+  copy[s.length] = 0;
+  return copy;
+}
+
+bool parse_add_mesh(parser *p, const node *attrs) {
+  const node *name = node_find(attrs, "sym_name"), *mesh = node_find(attrs, "mesh");
+  if (!name || name->kind != NODE_STRING || !mesh) FAIL("expected a mesh with sym_name");
+  if (!BASE_GROW(p->meshes, p->mesh_count, p->mesh_capacity)) return no_memory(p);
+  ir_mesh *m = &p->meshes[p->mesh_count++];
+  *m = (ir_mesh){keep_text(p, name->value), keep_text(p, mesh->text)};
+  return m->name && m->text;
+}
+
+/* The sharding among the attributes of each parameter, or result. */
+static bool read_shardings(parser *p, const node *all, uint32_t count, bool *any, const char *const **out) {
+  const char **list = base_arena_zalloc(p->arena, (count + 1) * sizeof *list);
+  if (!list) return no_memory(p);
+  for (uint32_t i = 0; all && all->kind == NODE_ARRAY && i < all->count && i < count; ++i) {
+    const node *attrs = &all->entries[i].value, *sharding = node_find(attrs, "sdy.sharding");
+    if (!sharding) sharding = node_find(attrs, "mhlo.sharding");
+    if (!sharding) continue;
+    list[i] = keep_text(p, sharding->kind == NODE_STRING ? sharding->value : sharding->text);
+    if (!list[i]) return false;
+    *any = true;
+  }
+  *out = list;
+  return true;
+}
+
+/* What the main function's attributes say about several chips. */
+static bool set_shardings(parser *p, const function *f) {
+  const ir_region *body = &p->b.func->body;
+  ir_shardings s = {.mesh_count = p->mesh_count}, *copy;
+  bool any = p->mesh_count > 0;
+  TRY(read_shardings(p, node_find(&f->attrs, "arg_attrs"), body->arg_count, &any, &s.parameters));
+  TRY(read_shardings(p, node_find(&f->attrs, "res_attrs"), body->ops[body->count - 1]->operand_count, &any, &s.results));
+  if (!any) return true;
+  s.meshes = base_arena_dup(p->arena, p->meshes, p->mesh_count * sizeof *p->meshes);
+  copy = base_arena_dup(p->arena, &s, sizeof s);
+  if ((p->mesh_count && !s.meshes) || !copy) return no_memory(p);
+  p->b.func->shardings = copy;
+  return true;
+}
+
 /* "func.func"() <{sym_name = "main", ...}> ({...}) {...} : () -> (), or another dialect's operation, which is ignored
  * (a mesh, say). */
 static bool find_generic_function(parser *p) {
@@ -567,6 +632,7 @@ static bool find_generic_function(parser *p) {
   TRY(text_expect(t, "->"));
   TRY(read_types(p, &ignored));
   TRY(text_skip_location(t));
+  if (text_is(operation, "sdy.mesh")) return parse_add_mesh(p, &f.attrs);
   if (!text_is(operation, "func.func")) return true;
   const node *name = node_find(&f.attrs, "sym_name"), *visibility = node_find(&f.attrs, "sym_visibility");
   if (!name || name->kind != NODE_STRING) FAIL("a function has no sym_name");
@@ -657,10 +723,10 @@ static bool begin_main(parser *p, function **out) {
 static bool read_module(parser *p) {
   function *f;
   if (bytecode_begins(p->text.start, (size_t)(p->text.end - p->text.start)))
-    return bytecode_open(p) && begin_main(p, &f) && bytecode_read_main(p, f);
+    return bytecode_open(p) && begin_main(p, &f) && bytecode_read_main(p, f) && set_shardings(p, f);
   TRY(find_functions(p));
   TRY(begin_main(p, &f));
-  return read_main(p, f);
+  return read_main(p, f) && set_shardings(p, f);
 }
 
 ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func **out) {
@@ -672,6 +738,7 @@ ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func
   if (!p) return base_no_memory(sizeof *p);
   p->text = (text_reader){.start = text, .at = text, .end = text + length, .scratch = &scratch};
   p->b.func = &placeholder;
+  p->arena = arena;
   for (uint32_t i = 0; i < BUCKETS; ++i) p->buckets[i] = -1;
   ttpu_status status = read_module(p) ? TTPU_OK : p->text.status;
   if (status == TTPU_OK) status = ir_func_verify(p->b.func);
@@ -679,6 +746,7 @@ ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func
   bytecode_close(p);
   base_free(p->functions);
   base_free(p->bindings);
+  base_free(p->meshes);
   base_free(p->text.aliases);
   base_free(p);
   base_arena_free(&scratch);

@@ -124,6 +124,9 @@ typedef struct parser {
   uint32_t binding_count, binding_capacity;
   int32_t buckets[BUCKETS];
   uint32_t frame, frames; /* the current frame, and how many there were */
+  base_arena *arena;      /* the function's */
+  ir_mesh *meshes;        /* heap; their texts are in the arena */
+  uint32_t mesh_count, mesh_capacity;
   int depth;
   struct bytecode *bytecode; /* NULL: reading text */
 } parser;
@@ -146,6 +149,7 @@ bool parse_push(parser *p, void **data, uint32_t count, uint32_t *capacity, size
 bool parse_check_builder(parser *p); /* the builder's failure, told with the position */
 bool parse_add_function(parser *p, function f);
 function *parse_find_function(parser *p, text_slice name); /* NULL: none */
+bool parse_add_mesh(parser *p, const node *attrs);         /* of an sdy.mesh */
 bool parse_donates(const node *attrs);                     /* do a parameter's attributes donate its buffer? */
 /* Appends what the statement says (StableHLO, CHLO, a call or a composite): its results are in s->first or s->all. */
 bool parse_append(parser *p, statement *s);

@@ -242,6 +242,10 @@ static bool put_special(printer *p, const ir_op *op, const ir_field *field, cons
     PUT("%s = %" PRId64 " : i32", field->name, *(const int64_t *)at);
     return true;
   }
+  if (attrs == IR_ATTRS_manual_computation) { /* attributes of another dialect, kept as text */
+    PUT("%s = %s", field->name, *(const char *const *)at);
+    return true;
+  }
   if (attrs == IR_ATTRS_custom_call && field->kind == FIELD_TEXT && !*(const char *const *)at) return *skip = true;
   if (attrs == IR_ATTRS_replica_groups) {
     const ir_replica_groups_attrs *a = IR_ATTRS(op, replica_groups);
@@ -363,6 +367,11 @@ static void put_indent(printer *p, int depth) {
   for (int i = 0; i < depth; ++i) put(p, "  ");
 }
 
+static const char *dialect_of(const ir_op *op, bool at_top) {
+  if (op->kind == IR_RETURN && at_top) return "func";
+  return op->kind == IR_MANUAL_COMPUTATION ? "sdy" : "stablehlo";
+}
+
 static void put_op(printer *p, const ir_op *op, int depth, bool at_top) {
   bool composite = ir_ops[op->kind].flags & IR_COMPOSITE;
   put_indent(p, depth);
@@ -373,7 +382,7 @@ static void put_op(printer *p, const ir_op *op, int depth, bool at_top) {
     put(p, " = ");
   }
   if (composite) put(p, "\"stablehlo.composite\"(");
-  else PUT("\"%s.%s\"(", op->kind == IR_RETURN && at_top ? "func" : "stablehlo", ir_ops[op->kind].name);
+  else PUT("\"%s.%s\"(", dialect_of(op, at_top), ir_ops[op->kind].name);
   for (uint32_t i = 0; i < op->operand_count; ++i) {
     if (i) put(p, ", ");
     put_value(p, op->operands[i]);

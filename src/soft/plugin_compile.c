@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "soft/link/partition.h"
 #include "soft/plugin_int.h"
 
 /* ---- programs ------------------------------------------------------------------------------------------------ */
@@ -108,24 +109,17 @@ static ttpu_status program_new(base_arena *arena, ir_func *f, const plugin_compi
   return status;
 }
 
-static bool contains(const char *text, size_t length, const char *word) {
-  return memmem(text, length, word, strlen(word)) != NULL;
-}
-
 static ttpu_status program_from_text(const char *text, size_t length, const void *option_bytes, size_t option_length,
                                      soft_program **out) {
   plugin_compile_options options;
   BASE_TRY(plugin_compile_options_parse(option_bytes, option_length, &options));
-  if (options.partitions > 1 && (contains(text, length, "mhlo.sharding") || contains(text, length, "sdy.")))
-    return base_fail(TTPU_UNIMPLEMENTED,
-                     "the program has shardings for %u partitions; the software TPU runs programs "
-                     "that were partitioned before",
-                     options.partitions);
   base_arena *arena = base_alloc(sizeof *arena);
   if (!arena) return base_no_memory(sizeof *arena);
   base_arena_init(arena);
   ir_func *f;
   ttpu_status status = ir_parse(arena, text, length, &f);
+  if (status == TTPU_OK && link_needs_partition(f))
+    status = link_partition(arena, f, (link_grid){options.replicas, options.partitions}, &f);
   if (status == TTPU_OK) return program_new(arena, f, &options, option_bytes, option_length, out);
   free_arena(arena);
   return status;

@@ -103,13 +103,38 @@ PJRT_Error *plugin_Executable_ParameterMemoryKinds(PJRT_Executable_ParameterMemo
   return NULL;
 }
 
+/* How the parts of parameters and results make the whole, as attributes of the module: what XLA's partitioner leaves
+ * there, from which frameworks learn the shardings that they did not ask for. */
+static void print_shardings(const soft_program *p, base_text *text) {
+  const ir_shardings *s = p->func->shardings;
+  bool tuple = p->outputs != 1;
+  base_text_printf(text, "module attributes {mhlo.spmd_output_sharding = \"%s", tuple ? "{" : "");
+  for (uint32_t i = 0; i < p->outputs; ++i) base_text_printf(text, "%s%s", i ? ", " : "", s->results[i]);
+  base_text_printf(text, "%s\", mhlo.spmd_parameters_shardings = [", tuple ? "}" : "");
+  for (uint32_t i = 0; i < p->parameters; ++i) base_text_printf(text, "%s\"%s\"", i ? ", " : "", s->parameters[i]);
+  base_text_printf(text, "]} {\n");
+}
+
+static ttpu_status print_program(const soft_program *p, base_text *text) {
+  static const char opening[] = "module {\n"; /* which ir_func_print begins with */
+  base_text body = {0};
+  ttpu_status status = ir_func_print(p->func, &body);
+  if (status == TTPU_OK && p->func->shardings) {
+    print_shardings(p, text);
+    base_text_put(text, body.data + sizeof opening - 1, body.length - (sizeof opening - 1));
+  } else if (status == TTPU_OK) {
+    base_text_put(text, body.data, body.length);
+  }
+  base_text_free(&body);
+  return status == TTPU_OK && text->failed ? base_no_memory(text->length) : status;
+}
+
 /* Asked twice: for the size, then for the bytes. Ours is the program as it was compiled, as text. */
 PJRT_Error *plugin_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args) {
   PLUGIN_ARGS(Executable_OptimizedProgram, program);
   PJRT_Program *out = args->program;
   base_text text = {0};
-  ttpu_status status = ir_func_print(args->executable->program->func, &text);
-  if (status == TTPU_OK && text.failed) status = base_no_memory(text.length);
+  ttpu_status status = print_program(args->executable->program, &text);
   if (status == TTPU_OK && out->code && out->code_size < text.length)
     status = base_fail(TTPU_INVALID_ARGUMENT, "OptimizedProgram: %zu bytes are needed, there is room for %zu",
                        text.length, out->code_size);
