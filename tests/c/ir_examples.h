@@ -242,6 +242,17 @@ static inline ir_value example_value(ir_builder *b, ir_kind kind) {
       operands[0] = example_param(b, TTPU_F32, DIMS(4, 2, 5)), operands[1] = example_param(b, TTPU_BOOL, DIMS(2, 5));
       operands[2] = example_param(b, TTPU_I64, DIMS(2));
       return ir_append(b, kind, 3, operands, NULL, 0, NULL, 0, NULL);
+    case IR_MANUAL_COMPUTATION: {
+      ir_type t = ir_tensor(b, TTPU_F32, DIMS(2)), part = ir_tensor(b, TTPU_F32, DIMS(1));
+      ir_region *outer, *r;
+      x = ir_param(b, t);
+      r = ir_region_begin(b, 1, &part, &outer);
+      ir_value y = ir_negate(b, r->first_arg);
+      ir_region_end(b, outer, 1, &y);
+      const char *shardings = "#sdy.sharding_per_value<[<@mesh, [{\"x\"}]>]>";
+      return ir_append(b, kind, 1, &x,
+                       &(ir_manual_computation_attrs){shardings, shardings, "#sdy<manual_axes{\"x\"}>"}, 1, &t, 1, &r);
+    }
     case IR_TOP_K:
       x = example_param(b, TTPU_F32, DIMS(3, 7));
       return ir_append(b, kind, 1, &x, &(ir_top_k_attrs){3, true, true}, 0, NULL, 0, NULL);

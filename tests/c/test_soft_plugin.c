@@ -247,7 +247,7 @@ TEST(older_and_broken_callers) {
   CHECK_FAILS(TTPU_UNIMPLEMENTED, "PJRT_Buffer_Bitcast", CALL(Buffer_Bitcast, &bitcast));
   PJRT_LoadedExecutable *e;
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "line", compile("module {", NULL, 0, &e));
-  CHECK_FAILS(TTPU_UNIMPLEMENTED, "bytecode", compile("ML\xefR", NULL, 0, &e));
+  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "bytecode", compile("ML\xefR", NULL, 0, &e));
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "CompileOptionsProto", compile(add_text, "\x1a\x7f\x20", 3, &e));
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "do not fit on 1 devices", compile(add_text, "\x1a\x04\x20\x02\x28\x01", 6, &e));
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "names device 5",
