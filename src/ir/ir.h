@@ -137,7 +137,7 @@ typedef struct ir_func {
   ir_region body;        /* its RETURN's operands are the function's results */
   ir_value_info *values; /* [1 .. value_count) */
   uint32_t value_count, value_capacity;
-  const bool *donate; /* per parameter: its buffer may be consumed; NULL: none */
+  const bool *donate;            /* per parameter: its buffer may be consumed; NULL: none */
   const ir_shardings *shardings; /* NULL: nothing is said about several chips */
 } ir_func;
 

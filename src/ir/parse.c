@@ -375,9 +375,8 @@ static bool read_statement(parser *p, values *returned, bool *done) {
   bool quoted = t->at < t->end && *t->at == '"';
   TRY(quoted ? text_string(t, &s->name) : text_word(t, &s->name));
   t->operation = s->name;
-  bool is_return =
-      text_is(s->name, "func.return") || text_is(s->name, "stablehlo.return") || text_is(s->name, "return") ||
-      text_is(s->name, "sdy.return");
+  bool is_return = text_is(s->name, "func.return") || text_is(s->name, "stablehlo.return") ||
+                   text_is(s->name, "return") || text_is(s->name, "sdy.return");
   if (is_return) *done = true;
   if (!quoted && is_return) return read_pretty_return(p, returned);
   if (!quoted && (text_is(s->name, "func.call") || text_is(s->name, "call"))) {
@@ -598,7 +597,8 @@ static bool set_shardings(parser *p, const function *f) {
   ir_shardings s = {.mesh_count = p->mesh_count}, *copy;
   bool any = p->mesh_count > 0;
   TRY(read_shardings(p, node_find(&f->attrs, "arg_attrs"), body->arg_count, &any, &s.parameters));
-  TRY(read_shardings(p, node_find(&f->attrs, "res_attrs"), body->ops[body->count - 1]->operand_count, &any, &s.results));
+  TRY(read_shardings(p, node_find(&f->attrs, "res_attrs"), body->ops[body->count - 1]->operand_count, &any,
+                     &s.results));
   if (!any) return true;
   s.meshes = base_arena_dup(p->arena, p->meshes, p->mesh_count * sizeof *p->meshes);
   copy = base_arena_dup(p->arena, &s, sizeof s);

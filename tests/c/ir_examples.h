@@ -250,8 +250,8 @@ static inline ir_value example_value(ir_builder *b, ir_kind kind) {
       ir_value y = ir_negate(b, r->first_arg);
       ir_region_end(b, outer, 1, &y);
       const char *shardings = "#sdy.sharding_per_value<[<@mesh, [{\"x\"}]>]>";
-      return ir_append(b, kind, 1, &x,
-                       &(ir_manual_computation_attrs){shardings, shardings, "#sdy<manual_axes{\"x\"}>"}, 1, &t, 1, &r);
+      return ir_append(b, kind, 1, &x, &(ir_manual_computation_attrs){shardings, shardings, "#sdy<manual_axes{\"x\"}>"},
+                       1, &t, 1, &r);
     }
     case IR_TOP_K:
       x = example_param(b, TTPU_F32, DIMS(3, 7));

@@ -13,10 +13,13 @@ static bool has_defaults(ir_kind kind) {
   return kind == IR_CONVOLUTION || kind == IR_REDUCE_WINDOW || kind == IR_SELECT_AND_SCATTER;
 }
 
+/* Of another dialect, which no version of StableHLO has. */
+static bool is_foreign(int kind) { return kind == IR_MANUAL_COMPUTATION; }
+
 TEST(every_operation_survives) {
   static const unsigned versions[] = {0, 104, 106, 110, 120};
   for (int kind = 1; kind < IR_KIND_COUNT; ++kind)
-    for (size_t v = 0; v < sizeof versions / sizeof *versions; ++v) {
+    for (size_t v = 0; v < sizeof versions / sizeof *versions && !is_foreign(kind); ++v) {
       base_arena arena;
       base_arena_init(&arena);
       ir_builder b;

@@ -1,0 +1,168 @@
+"""torch.compile on tpu beside inductor on the CPU: the speed of compiled models, and how long compiling takes.
+
+Models of four to six layers from Transformers with random weights, in float32 and bfloat16: inference, and training
+up to the gradients. Targets: 1.0 in float32 and 1.4 in bfloat16 as geometric means, and a twentieth of the time
+to compile. `python bench/compile.py gpt2 float32` measures some of it.
+"""
+
+import copy
+import statistics
+import sys
+import time
+import warnings
+
+import transformers
+
+import torch
+import torch_tpu  # noqa: F401 - where autoloading is switched off
+
+
+def tokens(batch: int, length: int, vocabulary: int = 1000) -> torch.Tensor:
+    """Random token numbers."""
+    return torch.randint(vocabulary, (batch, length))
+
+
+def gpt2():
+    config = transformers.GPT2Config(vocab_size=1000, n_positions=256, n_embd=384, n_layer=6, n_head=6)
+    ids = tokens(2, 128)
+    return transformers.GPT2LMHeadModel(config), {"input_ids": ids, "labels": ids}
+
+
+def llama():
+    config = transformers.LlamaConfig(
+        vocab_size=1000,
+        hidden_size=384,
+        intermediate_size=1024,
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+    )
+    ids = tokens(2, 128)
+    return transformers.LlamaForCausalLM(config), {"input_ids": ids, "labels": ids, "use_cache": False}
+
+
+def bert():
+    config = transformers.BertConfig(
+        vocab_size=1000, hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536
+    )
+    return transformers.BertForMaskedLM(config), {"input_ids": tokens(4, 128), "labels": tokens(4, 128)}
+
+
+def t5():
+    config = transformers.T5Config(vocab_size=1000, d_model=256, d_kv=32, d_ff=1024, num_layers=4, num_heads=8)
+    return transformers.T5ForConditionalGeneration(config), {"input_ids": tokens(2, 96), "labels": tokens(2, 48)}
+
+
+def vit():
+    config = transformers.ViTConfig(
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        intermediate_size=1536,
+        image_size=96,
+        patch_size=8,
+        num_labels=10,
+    )
+    return transformers.ViTForImageClassification(config), images(96)
+
+
+def resnet():
+    config = transformers.ResNetConfig(
+        embedding_size=32, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic", num_labels=10
+    )
+    return transformers.ResNetForImageClassification(config), images(96)
+
+
+def images(size: int) -> dict[str, torch.Tensor]:
+    """Four images and their classes."""
+    return {"pixel_values": torch.rand(4, 3, size, size), "labels": torch.randint(10, (4,))}
+
+
+MODELS = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5, "vit": vit, "resnet": resnet}
+
+
+class Side:
+    """A compiled model on one device."""
+
+    def __init__(self, model: torch.nn.Module, inputs: dict, device: str, dtype: torch.dtype):
+        self.device = device
+        self.model = copy.deepcopy(model).to(device, dtype)
+        self.inputs = {
+            name: x.to(device, dtype if x.is_floating_point() else x.dtype) if isinstance(x, torch.Tensor) else x
+            for name, x in inputs.items()
+        }
+        self.compiled = torch.compile(self.model)
+
+    def infer(self) -> None:
+        with torch.no_grad():
+            self.compiled(**self.inputs).loss.item()
+
+    def train(self) -> None:
+        loss = self.compiled(**self.inputs).loss
+        loss.backward()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        loss.item()
+        if self.device == "tpu":
+            torch.tpu.synchronize()
+
+
+def seconds_of(function) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def measure(name: str, dtype: torch.dtype, kind: str, rounds: int = 9) -> tuple[float, float, float, float]:
+    """Milliseconds of a call on the CPU and on tpu, and seconds of the first calls, which compile."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model, inputs = MODELS[name]()
+    model.eval()  # without dropout, whose numbers differ
+    sides = [Side(model, inputs, device, dtype) for device in ("cpu", "tpu")]
+    calls = [side.infer if kind == "infer" else side.train for side in sides]
+    first = [seconds_of(call) for call in calls]
+    times = [[], []]
+    for _ in range(rounds):
+        for call, found in zip(calls, times, strict=True):
+            found.append(seconds_of(call))
+    cpu, tpu = (statistics.median(found[2:]) * 1e3 for found in times)
+    return cpu, tpu, *first
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; the exit status says whether the targets were met."""
+    warnings.simplefilter("ignore")
+    print(f"{torch.get_num_threads()} threads; milliseconds of a call, and seconds until the first was done")
+    header = (
+        f"{'model':<10}{'dtype':<10}{'':<7}{'inductor':>10}{'tpu':>9}{'speed':>8}{'inductor':>10}{'tpu':>7}{'ratio':>7}"
+    )
+    print(header)
+    names = [a for a in arguments if a in MODELS] or list(MODELS)
+    missed = 0
+    for dtype, target in ((torch.float32, 1.0), (torch.bfloat16, 1.4)):
+        short = str(dtype).removeprefix("torch.")
+        if set(arguments) & {"float32", "bfloat16"} and short not in arguments:
+            continue
+        speeds, ratios = [], []
+        for name in names:
+            for kind in ("infer", "train"):
+                cpu, tpu, cpu_first, tpu_first = measure(name, dtype, kind)
+                speeds.append(cpu / tpu)
+                ratios.append(cpu_first / tpu_first)
+                print(
+                    f"{name:<10}{short:<10}{kind:<7}{cpu:>10.2f}{tpu:>9.2f}{speeds[-1]:>8.2f}"
+                    f"{cpu_first:>10.1f}{tpu_first:>7.1f}{ratios[-1]:>7.1f}",
+                    flush=True,
+                )
+        speed, ratio = statistics.geometric_mean(speeds), statistics.geometric_mean(ratios)
+        missed += speed < target or ratio < 20
+        print(
+            f"geometric mean, {short}: speed {speed:.2f} (target {target}), time to compile 1/{ratio:.1f} (target 1/20)"
+        )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
