@@ -13,10 +13,14 @@ ALLOWED = {
     "aten": {"base", "ir"},
     "pjrt": {"base", "ir"},
     "rt": {"base", "ir", "aten", "pjrt"},
+    "aot": {"base", "pjrt"},
     "soft": {"base", "ir"},
     "torch": {"base", "ir", "aten", "pjrt", "rt"},
 }
-ALLOWED_FILES = {"soft": {"pjrt/abi.h", "pjrt/extension.h", "pjrt/functions.def", "pjrt/arguments.def"}}
+ALLOWED_FILES = {
+    "soft": {"pjrt/abi.h", "pjrt/extension.h", "pjrt/functions.def", "pjrt/arguments.def"},
+    "aot": {"soft/generations.def"},
+}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "pjrt/ahead.h"
 #include "pjrt/pjrt_int.h"
 
 enum { OLDEST_MINOR = 29, MAX_OPTIONS = 32 };
@@ -78,7 +79,7 @@ static ttpu_status check_api(const char *path, const PJRT_Api *api) {
 }
 
 /* The library stays loaded: plugins have threads, and none supports being closed. */
-static ttpu_status load_plugin(const char *path, const PJRT_Api **out) {
+ttpu_status pjrt_plugin_load(const char *path, const PJRT_Api **out) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) return base_fail(TTPU_NOT_FOUND, "the PJRT plugin %s cannot be loaded: %s", path, dlerror());
   const PJRT_Api *(*get)(void);
@@ -239,7 +240,7 @@ ttpu_status pjrt_client_new(const char *plugin_path, const char *options, pjrt_c
   pjrt_client *c = base_calloc(1, sizeof *c);
   if (!c) return base_no_memory(sizeof *c);
   c->path = copy_text(plugin_path, strlen(plugin_path));
-  ttpu_status status = c->path ? load_plugin(plugin_path, &c->api) : base_no_memory(strlen(plugin_path));
+  ttpu_status status = c->path ? pjrt_plugin_load(plugin_path, &c->api) : base_no_memory(strlen(plugin_path));
   if (status == TTPU_OK) {
     c->extension = find_extension(c->api);
     status = create_client(c, options);
