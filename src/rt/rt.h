@@ -119,6 +119,7 @@ bool rt_storage_is_ready(rt_storage *s); /* computed, not only recorded */
 /* From begin to end all that is recorded on the device is one piece, which runs at the end; the graph can run it again. */
 typedef struct rt_recording rt_recording;
 typedef struct rt_graph rt_graph;
+/* FAILED_PRECONDITION: another one is being recorded on the device. */
 ttpu_status rt_graph_begin(uint32_t device, uint32_t count, rt_storage *const *arguments, rt_recording **out);
 /* storages: the arguments', then those of the results. random_after: the generator's offset, in counters, behind the
  * piece. *out is NULL when what was recorded is not one piece that could run again: a value was read on the way, nothing was

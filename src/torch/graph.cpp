@@ -216,11 +216,12 @@ py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
   v->device = a.device;
   rt_recording *recording = nullptr;
   uint32_t count = static_cast<uint32_t>(a.storages.size());
-  check(rt_graph_begin(static_cast<uint32_t>(a.device), count, a.storages.data(), &recording));
+  ttpu_status status = rt_graph_begin(static_cast<uint32_t>(a.device), count, a.storages.data(), &recording);
+  if (status == TTPU_FAILED_PRECONDITION) return function_(*list); // another thread is recording
+  check(status);
   std::vector<rt_storage *> storages = a.storages;
   std::vector<uint32_t> before = a.versions(a.tensors), numbers_before = a.versions(a.numbers);
   py::object results;
-  ttpu_status status = TTPU_OK;
   try {
     results = function_(*list);
     describe(*v, results, list, storages);
