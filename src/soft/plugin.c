@@ -12,20 +12,10 @@
     PLUGIN_FAIL(TTPU_UNIMPLEMENTED, "the software TPU does not offer PJRT_" #name); \
   }
 NOT_OFFERED(AsyncTrackingEvent_Destroy)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_AddMetadata)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_BufferCount)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_BufferSize)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_Destroy)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_Device)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_RetrieveBuffer)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_SetBufferError)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_TransferData)
-NOT_OFFERED(AsyncHostToDeviceTransferManager_TransferLiteral)
 NOT_OFFERED(Buffer_Bitcast)
 NOT_OFFERED(Buffer_CopyRawToHostFuture)
 NOT_OFFERED(Buffer_DonateWithControlDependency)
 NOT_OFFERED(Client_CreateAliasBuffer)
-NOT_OFFERED(Client_CreateBuffersForAsyncHostToDevice)
 NOT_OFFERED(Client_FulfillAliasBuffer)
 NOT_OFFERED(CopyToDeviceStream_AddChunk)
 NOT_OFFERED(CopyToDeviceStream_CurrentBytes)
@@ -106,5 +96,6 @@ __attribute__((visibility("default"))) const PJRT_Api *GetPjrtApi(void) {
 #undef VOID_FUNCTION
   };
   extension.ir_layout = pjrt_ttpu_ir_layout(); /* the same number each time, so no matter who writes it */
+  extension.base.next = &plugin_layouts_extension.base;
   return &api;
 }

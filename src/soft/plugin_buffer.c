@@ -307,6 +307,32 @@ static ttpu_status new_value(PJRT_Memory *memory, ttpu_dtype dtype, size_t rank,
   return status;
 }
 
+ttpu_status plugin_value_from_shape(PJRT_Memory *memory, PJRT_Buffer_Type type, size_t rank, const int64_t *dims,
+                                    soft_value **out) {
+  ttpu_dtype dtype;
+  size_t bytes;
+  BASE_TRY(check_shape(type, rank, dims, &dtype, &bytes));
+  soft_done *done = soft_done_new(NULL);
+  return done ? new_value(memory, dtype, rank, dims, done, out) : base_no_memory(sizeof *done);
+}
+
+ttpu_status plugin_copy_in(soft_value *v, const void *data, const PJRT_Buffer_MemoryLayout *layout) {
+  soft_view src = soft_view_dense((ttpu_dtype)v->dtype, v->rank, v->dims, (void *)(uintptr_t)data);
+  BASE_TRY(set_layout(&src, layout));
+  soft_view dst = soft_view_dense((ttpu_dtype)v->dtype, v->rank, v->dims, v->block->data);
+  copy_view(&dst, &src);
+  return TTPU_OK;
+}
+
+ttpu_status plugin_check_device_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank) {
+  const PJRT_Buffer_MemoryLayout_Tiled *t = &layout->tiled;
+  bool ours =
+      layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && t->num_tiles == 0 && t->minor_to_major_size == rank;
+  for (size_t i = 0; ours && i < rank; ++i) ours = t->minor_to_major[i] == (int64_t)(rank - 1 - i);
+  return ours ? TTPU_OK
+              : base_fail(TTPU_UNIMPLEMENTED, "arrays on the software TPU are row-major; another layout was asked for");
+}
+
 /* Takes v, also on failure. */
 static ttpu_status new_buffer(PJRT_Memory *memory, soft_value *v, PJRT_Buffer **out) {
   *out = plugin_buffer_new(memory, v);

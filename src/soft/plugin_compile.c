@@ -20,6 +20,7 @@ void plugin_program_free(soft_program *p) {
   base_free(p->output_ranks);
   base_free(p->memory_kinds);
   base_free(p->memory_kind_sizes);
+  base_free(p->layouts);
   base_free(p->options);
   base_free(p);
 }
@@ -41,9 +42,14 @@ static ttpu_status fill_outputs(soft_program *p) {
   p->output_ranks = base_calloc(p->outputs + 1, sizeof *p->output_ranks);
   p->memory_kinds = base_calloc(kinds + 1, sizeof *p->memory_kinds);
   p->memory_kind_sizes = base_calloc(kinds + 1, sizeof *p->memory_kind_sizes);
-  if (!p->output_types || !p->output_dims || !p->output_ranks || !p->memory_kinds || !p->memory_kind_sizes)
+  p->layouts = base_calloc(p->parameters + p->outputs + 1, sizeof *p->layouts);
+  if (!p->layouts || !p->output_types || !p->output_dims || !p->output_ranks || !p->memory_kinds ||
+      !p->memory_kind_sizes)
     return base_no_memory((dims + kinds + p->outputs) * sizeof(size_t));
   int64_t *at = p->output_dims;
+  for (uint32_t i = 0; i < p->parameters; ++i) p->layouts[i] = plugin_layout(plugin_parameter_type(p, i).rank);
+  for (uint32_t i = 0; i < p->outputs; ++i)
+    p->layouts[p->parameters + i] = plugin_layout(plugin_output_type(p, i).rank);
   for (uint32_t i = 0; i < p->outputs; ++i) {
     ir_type t = plugin_output_type(p, i);
     p->output_types[i] = base_dtypes[t.dtype].pjrt_type;
@@ -251,9 +257,9 @@ PJRT_Error *plugin_Client_Load(PJRT_Client_Load_Args *args) {
   return plugin_error(loaded_new(args->client, plugin_program_share(p), &options, &args->loaded_executable));
 }
 
-/* ---- serialized: a line, the donated parameters, the compile options, then text -------------------------------- */
+/* ---- serialized: a line, the donated parameters, the compile options, shardings, then text ---------------------- */
 
-#define SERIAL_MAGIC "ttpu executable 1\n"
+#define SERIAL_MAGIC "ttpu executable 2\n"
 
 static ttpu_status serialize(const soft_program *p, base_text *text) {
   base_text_printf(text, SERIAL_MAGIC "donate ");
@@ -261,6 +267,9 @@ static ttpu_status serialize(const soft_program *p, base_text *text) {
   base_text_printf(text, "\noptions ");
   for (size_t i = 0; i < p->options_length; ++i) base_text_printf(text, "%02x", (uint8_t)p->options[i]);
   base_text_printf(text, "\n");
+  const ir_shardings *s = p->func->shardings;
+  for (uint32_t i = 0; s && i < p->parameters; ++i) base_text_printf(text, "parameter %s\n", s->parameters[i]);
+  for (uint32_t i = 0; s && i < p->outputs; ++i) base_text_printf(text, "result %s\n", s->results[i]);
   BASE_TRY(ir_func_print(p->func, text));
   return text->failed ? base_no_memory(text->length) : TTPU_OK;
 }
@@ -305,6 +314,36 @@ static ttpu_status fail_serialized(void) {
   return base_fail(TTPU_INVALID_ARGUMENT, "these bytes are no executable of this software TPU");
 }
 
+typedef struct text_lines {
+  const char **lines; /* heap; the texts are in the arena */
+  uint32_t count, capacity;
+} text_lines;
+
+/* All lines that begin with `word`. */
+static ttpu_status read_lines(base_arena *arena, const char **at, const char *end, const char *word, text_lines *out) {
+  size_t length;
+  for (const char *line; (line = read_line(at, end, word, &length));) {
+    char *copy = base_arena_zalloc(arena, length + 1);
+    if (!copy || !BASE_GROW(out->lines, out->count, out->capacity)) return base_no_memory(length);
+    memcpy(copy, line, length);
+    out->lines[out->count++] = copy;
+  }
+  return TTPU_OK;
+}
+
+/* How the parts of parameters and results make the whole, if that was written. */
+static ttpu_status set_shardings(base_arena *arena, ir_func *f, const text_lines *parameters,
+                                 const text_lines *results) {
+  if (parameters->count + results->count == 0) return TTPU_OK;
+  uint32_t outputs = f->body.ops[f->body.count - 1]->operand_count;
+  if (parameters->count != f->body.arg_count || results->count != outputs) return fail_serialized();
+  const ir_shardings s = {
+      .parameters = base_arena_dup(arena, parameters->lines, parameters->count * sizeof *parameters->lines),
+      .results = base_arena_dup(arena, results->lines, results->count * sizeof *results->lines)};
+  f->shardings = base_arena_dup(arena, &s, sizeof s);
+  return f->shardings ? TTPU_OK : base_no_memory(sizeof s);
+}
+
 static ttpu_status deserialize(const char *bytes, size_t length, soft_program **out, plugin_compile_options *options) {
   size_t magic = strlen(SERIAL_MAGIC), donated, digits;
   if (length < magic || memcmp(bytes, SERIAL_MAGIC, magic) != 0) return fail_serialized();
@@ -326,7 +365,13 @@ static ttpu_status deserialize(const char *bytes, size_t length, soft_program **
     option_bytes[i / 2] = (uint8_t)(high << 4 | low);
   }
   if (status == TTPU_OK) status = plugin_compile_options_parse(option_bytes, digits / 2, options);
+  text_lines parameters = {0}, results = {0};
+  if (status == TTPU_OK) status = read_lines(arena, &at, end, "parameter ", &parameters);
+  if (status == TTPU_OK) status = read_lines(arena, &at, end, "result ", &results);
   if (status == TTPU_OK) status = ir_parse(arena, at, (size_t)(end - at), &f);
+  if (status == TTPU_OK) status = set_shardings(arena, f, &parameters, &results);
+  base_free(parameters.lines);
+  base_free(results.lines);
   if (status == TTPU_OK && f->body.arg_count != donated) status = fail_serialized();
   if (status != TTPU_OK) {
     free_arena(arena);

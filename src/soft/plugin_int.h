@@ -4,6 +4,8 @@
  *   plugin_event.c        errors and events
  *   plugin_client.c       clients, devices, memories, topologies
  *   plugin_buffer.c       buffers and transfers
+ *   plugin_transfer.c     buffers that the host fills piece by piece
+ *   plugin_layouts.c      the layouts extension
  *   plugin_compile.c      programs: compiled, loaded, serialized
  *   plugin_executable.c   what can be asked of an executable
  *   plugin_execute.c      execution
@@ -150,13 +152,59 @@ ttpu_status plugin_buffer_value(PJRT_Buffer *b, const char *what, soft_value **o
 /* Takes the value from its handle; NULL if somebody was faster. */
 soft_value *plugin_buffer_take(PJRT_Buffer *b);
 
+/* For buffers that are filled later (plugin_transfer.c): a value of the shape with its block and an open promise. */
+ttpu_status plugin_value_from_shape(PJRT_Memory *memory, PJRT_Buffer_Type type, size_t rank, const int64_t *dims,
+                                    soft_value **out);
+/* Host data in a layout (NULL: row-major) into the value's block. */
+ttpu_status plugin_copy_in(soft_value *v, const void *data, const PJRT_Buffer_MemoryLayout *layout);
+/* The layout that somebody wants on the device: ours is row-major. */
+ttpu_status plugin_check_device_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank);
+
+/* ---- the layouts extension (plugin_layouts.c) -------------------------------------------------------- */
+
+/* Its structs, as xla/pjrt/c/pjrt_c_api_layouts_extension.h of openxla/xla declares them. */
+enum { PJRT_Extension_Type_Layouts = 4 };
+typedef struct PJRT_Layouts_MemoryLayout PJRT_Layouts_MemoryLayout;
+typedef struct PJRT_Layouts_SerializedLayout PJRT_Layouts_SerializedLayout;
+#define LAYOUTS_ARGS(name, ...)               \
+  typedef struct PJRT_Layouts_##name##_Args { \
+    PJRT_HEADER __VA_ARGS__                   \
+  } PJRT_Layouts_##name##_Args;
+LAYOUTS_ARGS(MemoryLayout_Destroy, PJRT_Layouts_MemoryLayout *layout;)
+LAYOUTS_ARGS(MemoryLayout_Serialize, PJRT_Layouts_MemoryLayout *layout; const char *serialized_bytes;
+             size_t serialized_bytes_size; PJRT_Layouts_SerializedLayout * serialized_layout;
+             void (*serialized_layout_deleter)(PJRT_Layouts_SerializedLayout *layout);)
+LAYOUTS_ARGS(PJRT_Client_GetDefaultLayout, PJRT_Client *client; PJRT_Buffer_Type type; const int64_t *dims;
+             size_t num_dims; PJRT_Layouts_MemoryLayout * layout;)
+LAYOUTS_ARGS(PJRT_Buffer_MemoryLayout, PJRT_Buffer *buffer; PJRT_Layouts_MemoryLayout * layout;)
+LAYOUTS_ARGS(PJRT_Topology_GetDefaultLayout, PJRT_TopologyDescription *topology; PJRT_Buffer_Type type;
+             const int64_t *dims; size_t num_dims; PJRT_Layouts_MemoryLayout * layout;)
+LAYOUTS_ARGS(PJRT_Executable_GetOutputLayouts, PJRT_Executable *executable; size_t num_outputs;
+             PJRT_Layouts_MemoryLayout * *layouts;)
+LAYOUTS_ARGS(PJRT_Executable_GetParameterLayouts, PJRT_Executable *executable; size_t num_parameters;
+             PJRT_Layouts_MemoryLayout * *layouts;)
+#undef LAYOUTS_ARGS
+
+typedef struct PJRT_Layouts_Extension {
+  PJRT_Extension_Base base;
+  PJRT_Error *(*memory_layout_destroy)(PJRT_Layouts_MemoryLayout_Destroy_Args *args);
+  PJRT_Error *(*memory_layout_serialize)(PJRT_Layouts_MemoryLayout_Serialize_Args *args);
+  PJRT_Error *(*client_get_default_layout)(PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args *args);
+  PJRT_Error *(*buffer_memory_layout)(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args *args);
+  PJRT_Error *(*topology_get_default_layout)(PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args *args);
+  PJRT_Error *(*executable_get_output_layouts)(PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args *args);
+  PJRT_Error *(*executable_get_parameter_layouts)(PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args *args);
+} PJRT_Layouts_Extension;
+extern PJRT_Layouts_Extension plugin_layouts_extension;
+PJRT_Layouts_MemoryLayout *plugin_layout(uint32_t rank); /* constant; nobody frees it */
+
 /* ---- compile options (compile_options.c) ----------------------------------------------------------- */
 
 typedef struct plugin_compile_options {
   uint32_t replicas, partitions; /* >= 1 */
   int64_t device_ordinal;        /* -1: not given */
   uint32_t assigned;             /* device ids given: 0 or replicas * partitions */
-  int32_t devices[64];
+  int32_t devices[4096];
 } plugin_compile_options;
 
 /* Reads a serialized CompileOptionsProto; unknown fields are skipped. */
@@ -179,6 +227,7 @@ typedef struct soft_program {
   size_t *output_ranks;
   const char **memory_kinds; /* "device", as often as needed */
   size_t *memory_kind_sizes;
+  PJRT_Layouts_MemoryLayout **layouts; /* of the parameters, then of the outputs */
   PJRT_NamedValue cost_properties[3];
   char fingerprint[33];
   char *options; /* CompileOptionsProto, as given */
