@@ -2,6 +2,7 @@
 
 import atexit
 import importlib.metadata
+import importlib.util
 import pathlib
 
 __version__ = "0.1.0"
@@ -40,6 +41,13 @@ def _import_extension():
     return _C
 
 
+def _find_libtpu() -> str:
+    """The library of an installed libtpu, without importing it; "" where there is none."""
+    found = importlib.util.find_spec("libtpu")
+    folders = found.submodule_search_locations if found else None
+    return next((str(p) for p in (pathlib.Path(f) / "libtpu.so" for f in folders or ()) if p.is_file()), "")
+
+
 def load() -> None:
     """Register the device ``tpu`` and the module ``torch.tpu``; later calls do nothing.
 
@@ -55,7 +63,8 @@ def load() -> None:
         return
     _refuse_namesake()
     extension = _import_extension()
-    extension.set_soft_path(str(pathlib.Path(__file__).parent / "lib" / "libttpu_soft.so"))
+    soft = pathlib.Path(__file__).parent / "lib" / "libttpu_soft.so"
+    extension.set_plugin_paths(str(soft), _find_libtpu() if extension.chip_count() else "")
     torch.utils.rename_privateuse1_backend("tpu")
     from torch_tpu import compile, tpu
 

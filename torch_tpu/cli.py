@@ -1,6 +1,7 @@
 """The command ``ttpu``."""
 
 import argparse
+import json
 import platform
 
 import torch
@@ -17,6 +18,7 @@ def info(_: argparse.Namespace) -> None:
     print(f"plugin   {plugin['path']}")
     major, minor = plugin["pjrt_api_version"]
     kind = "software TPU" if plugin["software"] else "plugin"
+    print(f"         {plugin['reason']}")
     print(f"         {kind}, platform {plugin['platform']} {plugin['platform_version']}, PJRT C API {major}.{minor}")
     print(f"cpu      {_C.cpu_features()['cores']} cores, {', '.join(features) or 'portable code'}")
     for index in range(torch.tpu.device_count()):
@@ -42,6 +44,14 @@ def ops(options: argparse.Namespace) -> None:
     print(page, end="")
 
 
+def plugin(options: argparse.Namespace) -> None:
+    """Print what a PJRT plugin offers and lacks; without a path, of the one that would be used."""
+    from torch_tpu import plugins
+
+    report = plugins.report(options.path, options.options)
+    print(plugins.text(report) if not options.json else json.dumps(report, indent=1))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     from torch_tpu.operators import STATUSES
@@ -50,6 +60,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--version", action="version", version=f"ttpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help=info.__doc__).set_defaults(run=info)
+    described = commands.add_parser("plugin", help=plugin.__doc__)
+    described.add_argument("path", nargs="?", help="the plugin's shared library")
+    described.add_argument("--options", default=None, help="name=value,...; TTPU_PLUGIN_OPTIONS by default")
+    described.add_argument("--json", action="store_true", help="for programs")
+    described.set_defaults(run=plugin)
     listing = commands.add_parser("ops", help=ops.__doc__)
     listing.add_argument("name", nargs="?", default="", help="only operators with this in their name")
     listing.add_argument("--status", choices=list(STATUSES), help="only those of this status")

@@ -79,6 +79,15 @@ void pjrt_compiler_free(pjrt_compiler *c) {
 }
 
 /* An empty name would silently mean a v2. */
+ttpu_status pjrt_plugin_load(const char *path, const PJRT_Api **out) {
+  const PJRT_Api *api;
+  BASE_TRY(pjrt_plugin_open(path, &api));
+  BASE_TRY(pjrt_plugin_check(path, api));
+  BASE_TRY(pjrt_plugin_initialize(api));
+  *out = api;
+  return TTPU_OK;
+}
+
 ttpu_status pjrt_compiler_new(const PJRT_Api *api, const char *topology, pjrt_compiler **out) {
   if (!topology[0]) return base_fail(TTPU_INVALID_ARGUMENT, "a topology's name is empty; give one such as v6e:2x2");
   pjrt_compiler *c = base_calloc(1, sizeof *c);

@@ -10,6 +10,7 @@ pjrt_buffer *pjrt_buffer_new(pjrt_device *d, ttpu_dtype dtype, size_t bytes) {
   b->device = d;
   b->buffer = NULL;
   b->bytes = bytes;
+  b->doubts = NULL;
   return b;
 }
 
@@ -25,6 +26,7 @@ void pjrt_buffer_free(pjrt_buffer *b) {
     if (CALL(b->device->client, Buffer_Destroy, &destroy) != TTPU_OK)
       base_log(LOG_WARN, "freeing a buffer: %s", base_message());
   }
+  pjrt_doubts_free(b->doubts);
   base_free(b);
 }
 
@@ -57,9 +59,7 @@ static void call_when_ready(pending_call call) {
   pending_call *p = base_alloc(sizeof *p);
   if (p) {
     *p = call;
-    PJRT_Event_OnReady_Args on_ready =
-        ARGS(Event_OnReady, .event = call.event, .callback = call_pending, .user_arg = p);
-    if (CALL(c, Event_OnReady, &on_ready) == TTPU_OK) return;
+    if (pjrt_event_on_ready(c, call.event, call_pending, p) == TTPU_OK) return;
     base_free(p);
   }
   ttpu_status status = pjrt_event_await(c, call.event);
@@ -111,10 +111,9 @@ bool pjrt_buffer_is_ready(pjrt_buffer *b) {
   const pjrt_client *c = b->device->client;
   PJRT_Event *event = NULL;
   if (ready_event(b, &event) != TTPU_OK) return true; /* deleted: nothing to wait for */
-  PJRT_Event_IsReady_Args ready = ARGS(Event_IsReady, .event = event);
-  bool is = CALL(c, Event_IsReady, &ready) == TTPU_OK ? ready.is_ready : true;
+  bool is = pjrt_event_is_ready(c, event);
   pjrt_event_free(c, event);
-  return is;
+  return is && pjrt_doubts_are_read(b->doubts);
 }
 
 ttpu_status pjrt_buffer_await(pjrt_buffer *b) {
@@ -122,6 +121,7 @@ ttpu_status pjrt_buffer_await(pjrt_buffer *b) {
   PJRT_Event *event;
   BASE_TRY(ready_event(b, &event));
   BASE_TRY(pjrt_event_await(b->device->client, event));
+  BASE_TRY(pjrt_doubts_settle(b->doubts));
   atomic_store_explicit(&b->ready, true, memory_order_release);
   return TTPU_OK;
 }
@@ -130,10 +130,78 @@ void pjrt_buffer_on_ready(pjrt_buffer *b, void (*done)(void *context, ttpu_statu
   PJRT_Event *event;
   ttpu_status status = ready_event(b, &event);
   if (status != TTPU_OK) done(context, status);
+  else if (b->doubts) pjrt_doubts_call(b->doubts, b->device->client, event, done, context);
   else pjrt_event_call(b->device->client, event, done, context);
 }
 
 /* ---- to the host ----------------------------------------------------------------------------------------------- */
+
+/* The strides in bytes of a buffer as the plugin keeps it. A tiled one has none. */
+static ttpu_status device_strides(const pjrt_buffer *b, uint32_t rank, const int64_t *dims, int64_t *strides) {
+  const pjrt_client *c = b->device->client;
+  PJRT_Buffer_GetMemoryLayout_Args get = ARGS(Buffer_GetMemoryLayout, .buffer = b->buffer);
+  if (!PLUGIN_HAS(c, Buffer_GetMemoryLayout)) return pjrt_missing(c, "Buffer_GetMemoryLayout");
+  BASE_TRY(CALL(c, Buffer_GetMemoryLayout, &get));
+  if (get.layout.type == PJRT_Buffer_MemoryLayout_Type_Strides) {
+    if (get.layout.strides.num_byte_strides != rank)
+      return base_fail(TTPU_INTERNAL, "the plugin's buffer of rank %u has %zu strides", rank,
+                       get.layout.strides.num_byte_strides);
+    if (rank) memcpy(strides, get.layout.strides.byte_strides, rank * sizeof *strides);
+    return TTPU_OK;
+  }
+  const PJRT_Buffer_MemoryLayout_Tiled *t = &get.layout.tiled;
+  if (t->num_tiles > 0 || t->minor_to_major_size != rank)
+    return base_fail(TTPU_UNIMPLEMENTED, "the plugin gives a buffer back in tiles alone");
+  int64_t stride = (int64_t)base_dtype_bytes(b->dtype);
+  for (uint32_t i = 0; i < rank; ++i) {
+    int64_t dim = t->minor_to_major[i];
+    if (dim < 0 || dim >= rank)
+      return base_fail(TTPU_INTERNAL, "the plugin's layout names dimension %lld", (long long)dim);
+    strides[dim] = stride;
+    stride *= dims[dim];
+  }
+  return TTPU_OK;
+}
+
+/* Row-major from strided; fails where the strides lead out of the bytes. */
+static ttpu_status gather_rows(uint8_t *to, const uint8_t *from, size_t bytes, size_t element, uint32_t rank,
+                               const int64_t *dims, const int64_t *strides) {
+  int64_t at[TTPU_MAX_RANK] = {0}, place = 0, last = 0;
+  for (uint32_t i = 0; i < rank; ++i) {
+    if (strides[i] < 0) return base_fail(TTPU_UNIMPLEMENTED, "the plugin's buffer has a negative stride");
+    last += (dims[i] - 1) * strides[i];
+  }
+  if ((uint64_t)last + element > bytes) return base_fail(TTPU_INTERNAL, "the plugin's strides do not fit its buffer");
+  for (size_t done = 0; done < bytes; done += element) {
+    memcpy(to + done, from + place, element);
+    for (uint32_t i = rank; i-- > 0;) {
+      place += strides[i];
+      if (++at[i] < dims[i]) break;
+      place -= dims[i] * strides[i];
+      at[i] = 0;
+    }
+  }
+  return TTPU_OK;
+}
+
+static ttpu_status read_bytes(pjrt_buffer *b, PJRT_Buffer_MemoryLayout *layout, void *to) {
+  PJRT_Buffer_ToHostBuffer_Args copy =
+      ARGS(Buffer_ToHostBuffer, .src = b->buffer, .host_layout = layout, .dst = to, .dst_size = b->bytes);
+  BASE_TRY(CALL(b->device->client, Buffer_ToHostBuffer, &copy));
+  return pjrt_event_await(b->device->client, copy.event);
+}
+
+/* From a plugin that gives a buffer in its own layout alone. */
+static ttpu_status read_and_arrange(pjrt_buffer *b, uint32_t rank, const int64_t *dims, void *to) {
+  int64_t strides[TTPU_MAX_RANK];
+  BASE_TRY(device_strides(b, rank, dims, strides));
+  uint8_t *bytes = base_alloc(b->bytes);
+  if (!bytes) return base_no_memory(b->bytes);
+  ttpu_status status = read_bytes(b, NULL, bytes);
+  if (status == TTPU_OK) status = gather_rows(to, bytes, b->bytes, base_dtype_bytes(b->dtype), rank, dims, strides);
+  base_free(bytes);
+  return status;
+}
 
 /* The layout is given although it is row-major: without it a TPU answers in its own, tiled. */
 ttpu_status pjrt_buffer_to_host(pjrt_buffer *b, void *to, size_t bytes) {
@@ -144,7 +212,6 @@ ttpu_status pjrt_buffer_to_host(pjrt_buffer *b, void *to, size_t bytes) {
   if (bytes == 0) return TTPU_OK;
   int64_t minor_to_major[TTPU_MAX_RANK];
   PJRT_Buffer_Dimensions_Args shape = ARGS(Buffer_Dimensions, .buffer = b->buffer);
-  if (!PLUGIN_HAS(c, Buffer_Dimensions)) return pjrt_missing(c, "Buffer_Dimensions");
   BASE_TRY(CALL(c, Buffer_Dimensions, &shape));
   if (shape.num_dims > TTPU_MAX_RANK)
     return base_fail(TTPU_UNIMPLEMENTED, "a buffer of rank %zu; the largest rank is %d", shape.num_dims,
@@ -157,10 +224,22 @@ ttpu_status pjrt_buffer_to_host(pjrt_buffer *b, void *to, size_t bytes) {
                 .minor_to_major = minor_to_major,
                 .minor_to_major_size = shape.num_dims},
   };
-  PJRT_Buffer_ToHostBuffer_Args copy =
-      ARGS(Buffer_ToHostBuffer, .src = b->buffer, .host_layout = &layout, .dst = to, .dst_size = bytes);
-  BASE_TRY(CALL(c, Buffer_ToHostBuffer, &copy));
-  return pjrt_event_await(c, copy.event);
+  ttpu_status status = read_bytes(b, &layout, to);
+  if (status != TTPU_UNIMPLEMENTED) return status;
+  return read_and_arrange(b, (uint32_t)shape.num_dims, shape.dims, to);
+}
+
+/* For plugins that cannot copy between devices. Waits. */
+static ttpu_status copy_through_host(pjrt_buffer *b, pjrt_device *d, pjrt_buffer **out) {
+  PJRT_Buffer_Dimensions_Args shape = ARGS(Buffer_Dimensions, .buffer = b->buffer);
+  BASE_TRY(CALL(d->client, Buffer_Dimensions, &shape));
+  void *bytes = base_alloc(b->bytes + 1);
+  if (!bytes) return base_no_memory(b->bytes);
+  ttpu_status status = pjrt_buffer_to_host(b, bytes, b->bytes);
+  if (status == TTPU_OK)
+    status = pjrt_buffer_from_host(d, b->dtype, (uint32_t)shape.num_dims, shape.dims, bytes, NULL, NULL, out);
+  base_free(bytes);
+  return status;
 }
 
 ttpu_status pjrt_buffer_copy_to_device(pjrt_buffer *b, pjrt_device *d, pjrt_buffer **out) {
@@ -170,7 +249,7 @@ ttpu_status pjrt_buffer_copy_to_device(pjrt_buffer *b, pjrt_device *d, pjrt_buff
     *out = pjrt_buffer_share(b);
     return TTPU_OK;
   }
-  if (!PLUGIN_HAS(d->client, Buffer_CopyToDevice)) return pjrt_missing(d->client, "Buffer_CopyToDevice");
+  if (!PLUGIN_HAS(d->client, Buffer_CopyToDevice)) return copy_through_host(b, d, out);
   pjrt_buffer *copy = pjrt_buffer_new(d, b->dtype, b->bytes);
   if (!copy) return base_no_memory(sizeof *copy);
   PJRT_Buffer_CopyToDevice_Args args = ARGS(Buffer_CopyToDevice, .buffer = b->buffer, .dst_device = d->device);
@@ -180,6 +259,7 @@ ttpu_status pjrt_buffer_copy_to_device(pjrt_buffer *b, pjrt_device *d, pjrt_buff
     return status;
   }
   copy->buffer = args.dst_buffer;
+  copy->doubts = pjrt_doubts_share(b->doubts);
   *out = copy;
   return TTPU_OK;
 }

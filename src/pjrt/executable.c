@@ -14,7 +14,7 @@ static uint8_t *put_varint(uint8_t *at, uint64_t value) {
 /* CompileOptionsProto in protobuf's wire format: executable_build_options (3) with num_replicas (4) and
  * num_partitions (5) of 1, and a device_assignment (9) of that one device: replica_count (1), computation_count (2),
  * computation_devices (3) with replica_device_ids (1). Zero counts would abort XLA. */
-static size_t compile_options(const pjrt_device *d, uint8_t out[64]) {
+size_t pjrt_compile_options(const pjrt_device *d, uint8_t out[PJRT_COMPILE_OPTIONS]) {
   uint8_t id[16], *id_end = put_varint(id + 1, (uint64_t)d->info.id);
   id[0] = 1 << 3;
   size_t id_bytes = (size_t)(id_end - id);
@@ -41,23 +41,21 @@ static void free_arena(base_arena *arena) {
   base_free(arena);
 }
 
-static void executable_destroy(pjrt_executable *e) {
+void pjrt_executable_free(pjrt_executable *e) {
+  if (!e) return;
   if (e->loaded) {
     PJRT_LoadedExecutable_Destroy_Args destroy = ARGS(LoadedExecutable_Destroy, .executable = e->loaded);
     if (CALL(e->device->client, LoadedExecutable_Destroy, &destroy) != TTPU_OK)
       base_log(LOG_WARN, "freeing an executable: %s", base_message());
   }
+  pjrt_checks_free(e->checks);
   base_free(e->outputs);
   base_free(e);
 }
 
-void pjrt_executable_free(pjrt_executable *e) {
-  if (e) executable_destroy(e);
-}
-
 uint32_t pjrt_executable_output_count(const pjrt_executable *e) { return e->output_count; }
 
-static ttpu_status executable_new(pjrt_device *d, uint32_t outputs, pjrt_executable **out) {
+ttpu_status pjrt_executable_new(pjrt_device *d, uint32_t outputs, pjrt_executable **out) {
   pjrt_executable *e = base_calloc(1, sizeof *e);
   if (!e) return base_no_memory(sizeof *e);
   e->device = d;
@@ -65,7 +63,7 @@ static ttpu_status executable_new(pjrt_device *d, uint32_t outputs, pjrt_executa
   e->outputs = base_calloc(outputs + 1u, sizeof *e->outputs);
   *out = e;
   if (e->outputs) return TTPU_OK;
-  executable_destroy(e);
+  pjrt_executable_free(e);
   return base_no_memory(outputs * sizeof *e->outputs);
 }
 
@@ -78,26 +76,28 @@ static ttpu_status compile_pointer(pjrt_device *d, base_arena *arena, ir_func *f
   return TTPU_OK;
 }
 
-static bool keep_none(ir_kind kind) {
-  (void)kind;
-  return false;
-}
+static bool is_check(ir_kind kind) { return kind == IR_CHECK_INDEX; }
 
-static ttpu_status compile_text(pjrt_device *d, base_arena *arena, const ir_func *f, PJRT_LoadedExecutable **out) {
-  ir_func *plain;
+/* Any other plugin gets StableHLO text without our composites, and its checks as one more result. */
+static ttpu_status compile_text(pjrt_executable *e, base_arena *arena, const ir_func *f) {
+  pjrt_device *d = e->device;
+  ir_func *expanded;
+  const ir_func *plain;
   base_text text = {0};
-  BASE_TRY(ir_decompose(f, arena, keep_none, &plain));
+  BASE_TRY(ir_decompose(f, arena, is_check, &expanded));
+  BASE_TRY(pjrt_checks_extract(expanded, arena, &plain, &e->checks));
+  ir_dump(plain, "plugin");
   ttpu_status status = ir_func_print(plain, &text);
   if (status == TTPU_OK && text.failed) status = base_no_memory(text.length);
   if (status == TTPU_OK) {
-    uint8_t options[64];
+    uint8_t options[PJRT_COMPILE_OPTIONS];
     PJRT_Program program = {
         .struct_size = sizeof program, .code = text.data, .code_size = text.length, .format = "mlir", .format_size = 4};
     PJRT_Client_Compile_Args compile =
         ARGS(Client_Compile, .client = d->client->client, .program = &program, .compile_options = (const char *)options,
-             .compile_options_size = compile_options(d, options));
+             .compile_options_size = pjrt_compile_options(d, options));
     status = CALL(d->client, Client_Compile, &compile);
-    *out = compile.executable;
+    e->loaded = compile.executable;
   }
   base_text_free(&text);
   return status;
@@ -109,7 +109,7 @@ ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_f
   ttpu_status status = TTPU_OK;
   if (!result || result->kind != IR_RETURN)
     status = base_fail(TTPU_INVALID_ARGUMENT, "the function %s does not end with a return", f->name);
-  if (status == TTPU_OK) status = executable_new(d, result->operand_count, &e);
+  if (status == TTPU_OK) status = pjrt_executable_new(d, result->operand_count, &e);
   if (status != TTPU_OK) {
     free_arena(arena);
     return status;
@@ -121,93 +121,11 @@ ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_f
   if (c->extension) {
     status = compile_pointer(d, arena, f, &e->loaded);
   } else {
-    status = compile_text(d, arena, f, &e->loaded);
+    status = compile_text(e, arena, f);
     free_arena(arena);
   }
   if (status == TTPU_OK) *out = e;
-  else executable_destroy(e);
-  return status;
-}
-
-/* ---- serialized ------------------------------------------------------------------------------------------------ */
-
-/* The executable behind a loaded one, to be destroyed with free_inner. */
-static ttpu_status get_inner(const pjrt_client *c, PJRT_LoadedExecutable *loaded, PJRT_Executable **out) {
-  PJRT_LoadedExecutable_GetExecutable_Args get = ARGS(LoadedExecutable_GetExecutable, .loaded_executable = loaded);
-  BASE_TRY(CALL(c, LoadedExecutable_GetExecutable, &get));
-  *out = get.executable;
-  return TTPU_OK;
-}
-
-static void free_inner(const pjrt_client *c, PJRT_Executable *inner) {
-  PJRT_Executable_Destroy_Args destroy = ARGS(Executable_Destroy, .executable = inner);
-  if (CALL(c, Executable_Destroy, &destroy) != TTPU_OK) base_log(LOG_WARN, "freeing an executable: %s", base_message());
-}
-
-ttpu_status pjrt_executable_serialize(pjrt_executable *e, void **bytes, size_t *length) {
-  const pjrt_client *c = e->device->client;
-  if (!PLUGIN_HAS(c, Executable_Serialize)) return pjrt_missing(c, "Executable_Serialize");
-  PJRT_Executable *inner;
-  BASE_TRY(get_inner(c, e->loaded, &inner));
-  PJRT_Executable_Serialize_Args serialize = ARGS(Executable_Serialize, .executable = inner);
-  ttpu_status status = CALL(c, Executable_Serialize, &serialize);
-  if (status == TTPU_OK) {
-    *length = serialize.serialized_bytes_size;
-    *bytes = base_alloc(*length + 1);
-    if (*bytes) memcpy(*bytes, serialize.serialized_bytes, *length);
-    else status = base_no_memory(*length);
-    if (serialize.serialized_executable_deleter)
-      serialize.serialized_executable_deleter(serialize.serialized_executable);
-  }
-  free_inner(c, inner);
-  return status;
-}
-
-static ttpu_status read_outputs(const pjrt_client *c, PJRT_Executable *inner, pjrt_device *d, pjrt_executable **out) {
-  if (!PLUGIN_HAS(c, Executable_OutputElementTypes)) return pjrt_missing(c, "Executable_OutputElementTypes");
-  if (!PLUGIN_HAS(c, Executable_OutputDimensions)) return pjrt_missing(c, "Executable_OutputDimensions");
-  PJRT_Executable_OutputElementTypes_Args types = ARGS(Executable_OutputElementTypes, .executable = inner);
-  BASE_TRY(CALL(c, Executable_OutputElementTypes, &types));
-  PJRT_Executable_OutputDimensions_Args dims = ARGS(Executable_OutputDimensions, .executable = inner);
-  BASE_TRY(CALL(c, Executable_OutputDimensions, &dims));
-  if (dims.num_outputs != types.num_output_types)
-    return base_fail(TTPU_INTERNAL, "the plugin names %zu output types and %zu shapes", types.num_output_types,
-                     dims.num_outputs);
-  pjrt_executable *e;
-  BASE_TRY(executable_new(d, (uint32_t)types.num_output_types, &e));
-  const int64_t *at = dims.dims;
-  for (uint32_t i = 0; i < e->output_count; ++i) {
-    ttpu_dtype dtype = base_dtype_from_pjrt(types.output_types[i]);
-    e->outputs[i] = (pjrt_output){dtype, (size_t)base_numel((uint32_t)dims.dim_sizes[i], at) * base_dtype_bytes(dtype)};
-    at += dims.dim_sizes[i];
-  }
-  *out = e;
-  return TTPU_OK;
-}
-
-ttpu_status pjrt_executable_deserialize(pjrt_client *c, pjrt_device *d, const void *bytes, size_t length,
-                                        pjrt_executable **out) {
-  if (!PLUGIN_HAS(c, Executable_DeserializeAndLoad)) return pjrt_missing(c, "Executable_DeserializeAndLoad");
-  uint8_t options[64];
-  PJRT_Executable_DeserializeAndLoad_Args load =
-      ARGS(Executable_DeserializeAndLoad, .client = c->client, .serialized_executable = bytes,
-           .serialized_executable_size = length, .overridden_serialized_compile_options = (const char *)options,
-           .overridden_serialized_compile_options_size = compile_options(d, options));
-  BASE_TRY(CALL(c, Executable_DeserializeAndLoad, &load));
-  PJRT_Executable *inner = NULL;
-  pjrt_executable *e = NULL;
-  ttpu_status status = get_inner(c, load.loaded_executable, &inner);
-  if (status == TTPU_OK) status = read_outputs(c, inner, d, &e);
-  if (inner) free_inner(c, inner);
-  if (status == TTPU_OK) {
-    e->loaded = load.loaded_executable;
-    *out = e;
-    return TTPU_OK;
-  }
-  PJRT_LoadedExecutable_Destroy_Args destroy = ARGS(LoadedExecutable_Destroy, .executable = load.loaded_executable);
-  PJRT_Error *error = c->api->LoadedExecutable_Destroy(&destroy);
-  PJRT_Error_Destroy_Args forget = ARGS(Error_Destroy, .error = error);
-  if (error) c->api->Error_Destroy(&forget); /* the first failure is the one to report */
+  else pjrt_executable_free(e);
   return status;
 }
 
@@ -215,58 +133,102 @@ ttpu_status pjrt_executable_deserialize(pjrt_client *c, pjrt_device *d, const vo
 
 /* Arrays for one call, on the stack where they are small. */
 typedef struct call_arrays {
-  PJRT_Buffer *arguments[MANY], *results[MANY];
-  int64_t kept[MANY]; /* arguments that must not be donated */
+  PJRT_Buffer **arguments, **results;
+  int64_t *kept; /* arguments that must not be donated */
+  uint32_t kept_count;
+  void *large; /* to be freed */
+  PJRT_Buffer *few[2][MANY];
+  int64_t few_kept[MANY];
 } call_arrays;
+
+static bool has_verdict(const pjrt_executable *e) { return e->checks && e->checks->count > 0; }
+
+static ttpu_status make_arrays(call_arrays *a, uint32_t arguments, uint32_t results) {
+  a->arguments = a->few[0];
+  a->results = a->few[1];
+  a->kept = a->few_kept;
+  a->large = NULL;
+  if (arguments <= MANY && results <= MANY) return TTPU_OK;
+  size_t bytes = (arguments + results) * sizeof(void *) + arguments * sizeof *a->kept;
+  a->large = base_alloc(bytes);
+  if (!a->large) return base_no_memory(bytes);
+  a->arguments = a->large;
+  a->results = a->arguments + arguments;
+  a->kept = (int64_t *)(a->results + results);
+  return TTPU_OK;
+}
+
+/* The arguments, room for the results, and what may not be donated: a buffer that others hold too stays theirs. */
+static void fill_arrays(call_arrays *a, uint32_t count, pjrt_buffer *const *arguments, const bool *donated) {
+  a->kept_count = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    a->arguments[i] = arguments[i]->buffer;
+    bool shared =
+        atomic_load_explicit(&arguments[i]->refs, memory_order_acquire) > 1 && !arguments[i]->device->client->extension;
+    if (!donated || !donated[i] || shared) a->kept[a->kept_count++] = i;
+  }
+}
+
+/* Handles for the results, without their buffers; the last is the verdict's, where the program has one. */
+static ttpu_status make_outputs(const pjrt_executable *e, pjrt_buffer **outputs, pjrt_buffer **verdict) {
+  for (uint32_t i = 0; i < e->output_count; ++i) {
+    outputs[i] = pjrt_buffer_new(e->device, e->outputs[i].dtype, e->outputs[i].bytes);
+    if (!outputs[i]) return base_no_memory(sizeof *outputs[i]);
+  }
+  if (!has_verdict(e)) return TTPU_OK;
+  *verdict = pjrt_buffer_new(e->device, TTPU_I64, 2 * (size_t)e->checks->count * sizeof(int64_t));
+  return *verdict ? TTPU_OK : base_no_memory(sizeof **verdict);
+}
+
+/* After a run has begun: its results' doubts, and who is to be told of its end. Takes verdict_buffer. */
+static ttpu_status follow_run(const pjrt_executable *e, uint32_t count, pjrt_buffer *const *arguments,
+                              pjrt_buffer **outputs, pjrt_buffer *verdict_buffer,
+                              void (*done)(void *context, ttpu_status status), void *context) {
+  pjrt_verdict *verdict = NULL;
+  if (verdict_buffer) BASE_TRY(pjrt_verdict_new(e->checks, verdict_buffer, &verdict));
+  ttpu_status status = TTPU_OK;
+  for (uint32_t i = 0; e->checks && i < e->output_count && status == TTPU_OK; ++i)
+    status = pjrt_doubts_new(e->checks, i, verdict, count, arguments, &outputs[i]->doubts);
+  if (status == TTPU_OK && verdict && done) pjrt_verdict_call(verdict, done, context);
+  pjrt_verdict_free(verdict);
+  return status;
+}
 
 ttpu_status pjrt_execute(pjrt_executable *e, uint32_t count, pjrt_buffer *const *arguments, const bool *donated,
                          pjrt_buffer **outputs, void (*done)(void *context, ttpu_status status), void *context) {
   const pjrt_client *c = e->device->client;
-  call_arrays small;
-  PJRT_Buffer **in = small.arguments, **results = small.results;
-  int64_t *kept = small.kept;
-  void *large = NULL;
-  uint32_t made = 0, kept_count = 0;
-  ttpu_status status = TTPU_OK;
-  if (count > MANY || e->output_count > MANY) {
-    size_t bytes = (count + e->output_count) * sizeof(void *) + count * sizeof *kept;
-    large = base_alloc(bytes);
-    if (!large) return base_no_memory(bytes);
-    in = large;
-    results = in + count;
-    kept = (int64_t *)(results + e->output_count);
-  }
-  for (uint32_t i = 0; i < count; ++i) {
-    in[i] = arguments[i]->buffer;
-    if (!donated || !donated[i]) kept[kept_count++] = i;
-  }
-  for (; made < e->output_count; ++made) {
-    outputs[made] = pjrt_buffer_new(e->device, e->outputs[made].dtype, e->outputs[made].bytes);
-    if (!outputs[made]) {
-      status = base_no_memory(sizeof *outputs[made]);
-      goto out;
-    }
-  }
-  PJRT_ExecuteOptions options = {.struct_size = sizeof options,
-                                 .non_donatable_input_indices = kept,
-                                 .num_non_donatable_input_indices = kept_count};
-  PJRT_Buffer *const *argument_list = in;
-  PJRT_Buffer **output_list = results;
+  call_arrays arrays;
+  pjrt_buffer *verdict = NULL;
   PJRT_Event *complete = NULL;
+  memset(outputs, 0, e->output_count * sizeof *outputs);
+  BASE_TRY(make_arrays(&arrays, count, e->output_count + has_verdict(e)));
+  fill_arrays(&arrays, count, arguments, donated);
+  ttpu_status status = make_outputs(e, outputs, &verdict);
+  if (status != TTPU_OK) goto out;
+  PJRT_ExecuteOptions options = {.struct_size = sizeof options,
+                                 .non_donatable_input_indices = arrays.kept,
+                                 .num_non_donatable_input_indices = arrays.kept_count};
+  PJRT_Buffer *const *argument_list = arrays.arguments;
+  PJRT_Buffer **output_list = arrays.results;
+  bool tell_at_once = done && !has_verdict(e); /* else when the verdict is there, which is later */
   PJRT_LoadedExecutable_Execute_Args execute =
       ARGS(LoadedExecutable_Execute, .executable = e->loaded, .options = &options, .argument_lists = &argument_list,
            .num_devices = 1, .num_args = count, .output_lists = &output_list,
-           .device_complete_events = done ? &complete : NULL);
+           .device_complete_events = tell_at_once ? &complete : NULL);
   status = CALL(c, LoadedExecutable_Execute, &execute);
-  if (status == TTPU_OK) {
-    for (uint32_t i = 0; i < made; ++i) outputs[i]->buffer = results[i];
-    if (done) pjrt_event_call(c, complete, done, context);
-  }
+  if (status != TTPU_OK) goto out;
+  for (uint32_t i = 0; i < e->output_count; ++i) outputs[i]->buffer = arrays.results[i];
+  if (verdict) verdict->buffer = arrays.results[e->output_count];
+  status = follow_run(e, count, arguments, outputs, verdict, done, context);
+  verdict = NULL;
+  if (status == TTPU_OK && tell_at_once) pjrt_event_call(c, complete, done, context);
+  else pjrt_event_free(c, complete);
 out:
-  for (uint32_t i = 0; status != TTPU_OK && i < made; ++i) {
+  pjrt_buffer_free(verdict);
+  for (uint32_t i = 0; status != TTPU_OK && i < e->output_count; ++i) {
     pjrt_buffer_free(outputs[i]);
     outputs[i] = NULL;
   }
-  base_free(large);
+  base_free(arrays.large);
   return status;
 }

@@ -1,8 +1,19 @@
 /* pjrt: a client of the PJRT C API. Takes ir functions, host data and a plugin's path; gives buffers and
  * executables on a plugin's devices. Stands on base, ir and abi.h (the ABI, declared by us).
  *
- * Our own plugin offers an extension (abi.h: PJRT_Ttpu_Extension) that compiles an ir_func by pointer and
- * reports counters; every other plugin gets StableHLO text with our composites decomposed.
+ * Our own plugin offers an extension (extension.h) that compiles an ir_func by pointer and reports counters; every other
+ * plugin gets StableHLO text with our composites decomposed, and checks as one more result of the program.
+ *
+ *   choose.c     which plugin
+ *   load.c       opening one: versions, what it must have; errors and events
+ *   options.c    options from text
+ *   client.c     clients and devices
+ *   executable.c compiling and running
+ *   checks.c     checks as a result; which results depend on them
+ *   doubt.c      results whose checks are not read yet
+ *   serialize.c  executables as bytes
+ *   buffer.c     buffers and transfers
+ *   report.c     what a plugin offers and lacks
  *
  * All functions may be called from any thread. Objects are counted or owned as said; errors are ttpu_status with
  * base_fail's message, the plugin's own text in it.
@@ -22,8 +33,27 @@ typedef struct pjrt_device pjrt_device; /* owned by its client */
 typedef struct pjrt_buffer pjrt_buffer;
 typedef struct pjrt_executable pjrt_executable;
 
-/* Loads a plugin (dlopen, version check, Plugin_Initialize) and makes a client. options: "name=value,..."
- * (int, bool, float or string by form), or NULL. */
+/* TPU chips of this machine, found without starting anything. */
+typedef struct pjrt_chips {
+  uint32_t count;
+  const char *generation; /* "v5e"; NULL: none */
+  bool usable;            /* they are open to this process, as far as files tell */
+} pjrt_chips;
+pjrt_chips pjrt_chips_find(const char *root); /* root: "", or a folder that stands for / in tests */
+
+/* Which plugin to use, and why: TTPU_PLUGIN ("soft" is ours); else, where there are chips, TPU_LIBRARY_PATH or
+ * libtpu_path (an installed libtpu; NULL or "" where there is none); else soft_path. Logs the choice. */
+typedef struct pjrt_choice {
+  char path[4096], reason[256];
+} pjrt_choice;
+ttpu_status pjrt_choose(const char *root, const char *soft_path, const char *libtpu_path, pjrt_choice *out);
+
+/* What a plugin offers and lacks, as JSON; INVALID_ARGUMENT and the like where it is no plugin at all. A client that
+ * cannot be made is part of the report. */
+ttpu_status pjrt_plugin_report(const char *path, const char *options, base_text *json);
+
+/* Loads a plugin (dlopen, version check, Plugin_Initialize) and makes a client. options: "name=value,name:type=value"
+ * (options.c), or NULL. */
 ttpu_status pjrt_client_new(const char *plugin_path, const char *options, pjrt_client **out);
 void pjrt_client_free(pjrt_client *c);
 const char *pjrt_client_platform(const pjrt_client *c); /* "tpu" */

@@ -33,6 +33,7 @@ static struct {
   bool done, bad_fork;
   ttpu_status status;
   char message[1024];
+  pjrt_choice choice;
 } start = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock_all(void) {
@@ -76,13 +77,15 @@ static rt_mode mode_from_environment(void) {
   return RT_FUSED;
 }
 
-ttpu_status rt_init(const char *soft_path) {
+ttpu_status rt_init(const char *soft_path, const char *libtpu_path) {
   pthread_mutex_lock(&start.lock);
   if (!start.done) {
-    const char *plugin = getenv("TTPU_PLUGIN");
-    if (plugin == NULL || plugin[0] == '\0') plugin = soft_path;
     rt_global.mode = mode_from_environment();
-    start.status = pjrt_client_new(plugin, getenv("TTPU_PLUGIN_OPTIONS"), &rt_global.client);
+    start.status = pjrt_choose("", soft_path, libtpu_path, &start.choice);
+    if (start.status == TTPU_OK)
+      start.status = pjrt_client_new(start.choice.path, getenv("TTPU_PLUGIN_OPTIONS"), &rt_global.client);
+    if (start.status != TTPU_OK && start.choice.reason[0] != '\0')
+      (void)base_fail_context(start.status, "plugin %s (%s)", start.choice.path, start.choice.reason);
     if (start.status == TTPU_OK) start.status = make_devices();
     if (start.status != TTPU_OK) snprintf(start.message, sizeof start.message, "%s", base_message());
     pthread_atfork(lock_all, unlock_all, enter_child);
@@ -98,6 +101,7 @@ ttpu_status rt_init(const char *soft_path) {
   return status == TTPU_OK ? TTPU_OK : base_fail(status, "%s", start.message);
 }
 
+const char *rt_plugin_reason(void) { return start.choice.reason; }
 bool rt_is_initialized(void) { return start.done && start.status == TTPU_OK && !start.bad_fork; }
 bool rt_in_bad_fork(void) { return start.bad_fork; }
 pjrt_client *rt_client(void) { return rt_global.client; }
@@ -318,7 +322,11 @@ ttpu_status rt_memory_get_stats(uint32_t device, rt_memory_stats *out) {
                            .active_peak = d->active_peak,
                            .oom_count = d->oom_count};
   rt_unlock();
-  return pjrt_device_memory_stats(d->pjrt, &out->device);
+  const pjrt_memory_stats unknown = {-1, -1, -1, -1, -1, -1};
+  if (pjrt_device_memory_stats(d->pjrt, &out->device) != TTPU_OK) out->device = unknown;
+  if (out->device.bytes_in_use < 0) out->device.bytes_in_use = (int64_t)out->allocated;
+  if (out->device.peak_bytes_in_use < 0) out->device.peak_bytes_in_use = (int64_t)out->allocated_peak;
+  return TTPU_OK;
 }
 
 void rt_memory_reset_peak(uint32_t device) {

@@ -59,13 +59,16 @@ static bool choose_folder(void) {
   return n > 0 && (size_t)n < sizeof disk.folder && make_folders(disk.folder);
 }
 
-/* This library's file stands for its build: lowerings may change without a new version. */
+/* A file stands for its build: code may change without a new version. */
+static uint64_t file_identity(const char *path) {
+  struct stat file;
+  return stat(path, &file) == 0 ? base_mix((uint64_t)file.st_mtime, (uint64_t)file.st_size) : 0;
+}
+
 static uint64_t own_build(void) {
   Dl_info info;
-  struct stat file;
-  if (dladdr((void *)rt_disk_set_salt, &info) == 0 || info.dli_fname == NULL || stat(info.dli_fname, &file) != 0)
-    return 0;
-  return base_mix((uint64_t)file.st_mtime, (uint64_t)file.st_size);
+  if (dladdr((void *)rt_disk_set_salt, &info) == 0 || info.dli_fname == NULL) return 0;
+  return file_identity(info.dli_fname);
 }
 
 static uint64_t mix_text(uint64_t h, const char *text) { return base_hash(h, text, strlen(text)); }
@@ -126,6 +129,7 @@ bool rt_disk_enabled(void) {
   h = mix_text(h, pjrt_client_platform(rt_global.client));
   h = mix_text(h, pjrt_client_platform_version(rt_global.client));
   h = mix_text(h, pjrt_client_plugin_path(rt_global.client));
+  h = base_mix(h, file_identity(pjrt_client_plugin_path(rt_global.client)));
   const char *options = getenv("TTPU_PLUGIN_OPTIONS"), *flags = getenv("LIBTPU_INIT_ARGS");
   h = mix_text(h, options != NULL ? options : "");
   disk.salt = mix_text(h, flags != NULL ? flags : "");

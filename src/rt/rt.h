@@ -27,9 +27,11 @@ extern "C" {
 
 /* ---- process ---------------------------------------------------------------------------------- */
 
-/* Loads the plugin and makes the client, once; later calls return the first outcome. `soft_path` is the software
- * TPU's library, used unless TTPU_PLUGIN names another. After fork a child gets FAILED_PRECONDITION. */
-ttpu_status rt_init(const char *soft_path);
+/* Chooses the plugin (pjrt_choose), loads it and makes the client, once; later calls return the first outcome.
+ * `soft_path` is the software TPU's library, `libtpu_path` an installed libtpu or "". After fork a child gets
+ * FAILED_PRECONDITION. */
+ttpu_status rt_init(const char *soft_path, const char *libtpu_path);
+const char *rt_plugin_reason(void); /* why this plugin; "" before rt_init */
 /* What else a program on disk depends on (PyTorch's version); before rt_init. */
 void rt_disk_set_salt(const char *text);
 bool rt_is_initialized(void);
@@ -158,7 +160,7 @@ ttpu_status rt_event_elapsed(rt_event *start, rt_event *end, double *millisecond
 typedef struct rt_memory_stats {
   /* storages that tensors hold */
   uint64_t allocated, allocated_peak, allocated_total, freed_total, allocations, frees, active, active_peak;
-  /* the device's own count */
+  /* the device's own count; what the plugin does not tell is -1, and of use and peak what tensors hold */
   pjrt_memory_stats device;
   uint64_t oom_count;
 } rt_memory_stats;

@@ -25,12 +25,23 @@ void check(ttpu_status status) {
 
 // ---- start ----
 
-static std::string soft_path;
-void set_soft_path(const std::string &path) { soft_path = path; }
+static std::string soft_path, libtpu_path;
+void set_plugin_paths(const std::string &soft, const std::string &libtpu) {
+  soft_path = soft;
+  libtpu_path = libtpu;
+}
+
+std::pair<std::string, std::string> plugin_choice() {
+  pjrt_choice choice;
+  check(pjrt_choose("", soft_path.c_str(), libtpu_path.c_str(), &choice));
+  return {choice.path, choice.reason};
+}
+
+static ttpu_status start() { return rt_init(soft_path.c_str(), libtpu_path.c_str()); }
 
 void initialize() {
   if (rt_is_initialized()) return;
-  check(rt_init(soft_path.c_str()));
+  check(start());
 }
 
 static thread_local c10::DeviceIndex current = 0;
@@ -38,7 +49,7 @@ c10::DeviceIndex current_device() { return current; }
 
 // How many devices there are; 0 where the plugin cannot be used (a forked child, a bad setting): never throws.
 static c10::DeviceIndex device_count() noexcept {
-  if (!rt_is_initialized() && rt_init(soft_path.c_str()) != TTPU_OK) return 0;
+  if (!rt_is_initialized() && start() != TTPU_OK) return 0;
   return static_cast<c10::DeviceIndex>(rt_device_count());
 }
 

@@ -87,7 +87,17 @@ static py::dict plugin_info() {
   d["path"] = pjrt_client_plugin_path(rt_client());
   d["pjrt_api_version"] = py::make_tuple(major, minor);
   d["software"] = pjrt_client_is_soft(rt_client());
+  d["reason"] = rt_plugin_reason();
   return d;
+}
+
+static std::string plugin_report(const std::string &path, const std::string &options) {
+  base_text json = {};
+  ttpu_status status = pjrt_plugin_report(path.c_str(), options.c_str(), &json);
+  std::string text(json.data ? json.data : "", json.length);
+  base_text_free(&json);
+  check(status);
+  return text;
 }
 
 static py::dict memory_stats(int index) {
@@ -129,7 +139,10 @@ PYBIND11_MODULE(_C, m) {
     register_operators();
   });
   m.def("stop_autograd", &stop_autograd, release());
-  m.def("set_soft_path", &set_soft_path);
+  m.def("set_plugin_paths", &set_plugin_paths);
+  m.def("chip_count", [] { return pjrt_chips_find("").count; });
+  m.def("plugin_choice", &plugin_choice);
+  m.def("plugin_report", &plugin_report);
   m.def("initialize", &initialize, release());
   m.def("is_initialized", &rt_is_initialized);
   m.def("in_bad_fork", &rt_in_bad_fork);

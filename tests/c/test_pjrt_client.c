@@ -484,6 +484,87 @@ TEST(forked_child) {
   pjrt_client_free(c);
 }
 
+/* ---- as any other plugin: programs as text, checks as one more result ------------------------------------------------ */
+
+/* (x, index [3], ok [4]) -> x taken at index, x + 1, x * 2 with a condition beside it, and their first elements' sum. */
+static pjrt_executable *compile_with_checks(pjrt_client *c, pjrt_device *d) {
+  static const char take[] = "take", add[] = "add", twice[] = "twice", sum[] = "sum";
+  base_arena *arena = base_alloc(sizeof *arena);
+  base_arena_init(arena);
+  ir_func *f = ir_func_new(arena, "main");
+  ir_builder b = ir_builder_on(f);
+  int64_t size = 5, three = 3, four = 4, none = 0;
+  ir_value x = ir_param(&b, ir_tensor(&b, TTPU_F32, 1, &size)),
+           index = ir_param(&b, ir_tensor(&b, TTPU_I64, 1, &three));
+  ir_value wrong = ir_param(&b, ir_tensor(&b, TTPU_BOOL, 1, &four)), empty = ir_fill_i64(&b, TTPU_I64, 1, &none, 0),
+           r[4];
+  b.source = take;
+  r[0] = ir_take(&b, x, ir_check_index(&b, index, 0, size, "take()"), 0);
+  b.source = add;
+  ir_check_index(&b, empty, 0, 1, "nothing to check");
+  r[1] = ir_add(&b, x, ir_like_f64(&b, x, 1));
+  b.source = twice;
+  r[2] = ir_add(&b, x, x);
+  ir_check_not(&b, wrong, "twice() does not like this");
+  b.source = sum;
+  r[3] = ir_add(&b, ir_slice_dim(&b, r[0], 0, 0, 1, 1), ir_slice_dim(&b, r[2], 0, 0, 1, 1));
+  ir_return(&b, 4, r);
+  CHECK_EQ(b.status, TTPU_OK);
+  pjrt_executable *e = NULL;
+  CHECK_OK(pjrt_compile(c, d, arena, f, &e));
+  return e;
+}
+
+static pjrt_buffer *upload_as(pjrt_device *d, ttpu_dtype dtype, int64_t size, const void *data) {
+  pjrt_buffer *b = NULL;
+  CHECK_OK(pjrt_buffer_from_host(d, dtype, 1, &size, data, NULL, NULL, &b));
+  return b;
+}
+
+/* The four results' outcomes for an index and a condition. */
+static void check_outcomes(pjrt_executable *e, pjrt_device *d, int64_t index, bool wrong, const char *const parts[4],
+                           ttpu_status end) {
+  const float x[5] = {0, 10, 20, 30, 40};
+  const int64_t places[3] = {1, index, index - 1};
+  const bool conditions[4] = {false, false, wrong, false};
+  const float expected[4] = {10, 1, 0, 10};
+  pjrt_buffer *in[3] = {upload_as(d, TTPU_F32, 5, x), upload_as(d, TTPU_I64, 3, places),
+                        upload_as(d, TTPU_BOOL, 4, conditions)},
+              *out[4];
+  int last = -1;
+  REQUIRE_OK(pjrt_execute(e, 3, in, NULL, out, note_status, &last));
+  for (int i = 0; i < 4; ++i) {
+    float first[5];
+    ttpu_status status = pjrt_buffer_to_host(out[i], first, pjrt_buffer_bytes(out[i]));
+    if (parts[i]) CHECK(status != TTPU_OK && strstr(base_message(), parts[i]));
+    else if (CHECK_EQ(status, TTPU_OK)) CHECK_EQ(first[0], expected[i]);
+    pjrt_buffer_free(out[i]);
+  }
+  for (int i = 0; i < 3; ++i) pjrt_buffer_free(in[i]);
+  for (int i = 0; i < 1000 && last == -1; ++i) usleep(100);
+  CHECK_EQ(last, end);
+}
+
+TEST(checks_with_and_without_the_extension) {
+  static const char taken[] = "take: take(): index 7 is out of range [0, 5)", liked[] = "twice: twice() does not like";
+  for (int with = 0; with < 2; ++with) {
+    setenv("TTPU_EXTENSION", with ? "on" : "off", 1);
+    pjrt_client *c = open_client(NULL);
+    REQUIRE(c);
+    CHECK_EQ(pjrt_client_is_soft(c), with);
+    pjrt_device *d = pjrt_client_device(c, 0);
+    pjrt_executable *e = compile_with_checks(c, d);
+    REQUIRE(e);
+    check_outcomes(e, d, 2, false, (const char *const[]){NULL, NULL, NULL, NULL}, TTPU_OK);
+    check_outcomes(e, d, 7, false, (const char *const[]){taken, NULL, NULL, taken}, TTPU_OUT_OF_RANGE);
+    check_outcomes(e, d, 3, true, (const char *const[]){NULL, NULL, liked, liked}, TTPU_FAILED_PRECONDITION);
+    check_outcomes(e, d, 7, true, (const char *const[]){taken, NULL, liked, taken}, TTPU_OUT_OF_RANGE);
+    pjrt_executable_free(e);
+    pjrt_client_free(c);
+  }
+  unsetenv("TTPU_EXTENSION");
+}
+
 /* Numbers to look at. */
 TEST(cost_of_calls) {
   pjrt_client *c = open_client(NULL);

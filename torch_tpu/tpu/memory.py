@@ -82,6 +82,8 @@ def empty_cache() -> None:
 def mem_get_info(device=None) -> tuple[int, int]:
     """Free and total bytes of a device."""
     stats = _C.memory_stats(_index(device))
+    if stats["bytes_limit"] <= 0:
+        raise RuntimeError("mem_get_info: the plugin does not tell how much memory the device has")
     return stats["bytes_limit"] - stats["bytes_in_use"], stats["bytes_limit"]
 
 
