@@ -11,6 +11,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
+import json
 import os
 import sys
 import warnings
@@ -149,6 +150,22 @@ def judge(name: str, dtype_name: str, aspect_name: str, limit: int) -> Verdict:
     return verdict("ok" if compared else "none")
 
 
+class Record:
+    """Verdicts in a file, a JSON object a line, the last of a case counting.
+
+    A case stands there as "crash" while it runs: when a plugin ends the process, the same command goes on behind it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.file = open(path, "a+", encoding="utf-8")  # for the life of the process
+        self.file.seek(0)
+        self.known = {(v["operator"], v["dtype"], v["aspect"]) for v in map(json.loads, self.file)}
+
+    def put(self, verdict: Verdict) -> None:
+        """Append it."""
+        print(json.dumps(dataclasses.asdict(verdict)), file=self.file, flush=True)
+
+
 def main() -> int:
     """Print the differences that are no exceptions, and counts."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -158,20 +175,31 @@ def main() -> int:
     parser.add_argument("--samples", type=int)
     parser.add_argument("--part", default="0/1", help="i/n: every n-th operator from the i-th")
     parser.add_argument("--verbose", action="store_true", help="name each case before it runs")
+    parser.add_argument("--quick", action="store_true", help="the cases that `make test` runs")
+    parser.add_argument("--json", help="append each verdict to this file, and pass over the cases that are in it")
     options = parser.parse_args()
     part, parts = (int(x) for x in options.part.split("/"))
+    record = Record(options.json) if options.json else None
     counts: dict[str, int] = {}
     names = [n for n, op in OPERATORS.items() if not options.operators or {n, op.name} & set(options.operators)]
     for name in names[part::parts]:
         for dtype, aspect in cases_of(OPERATORS[name]):
             if (options.dtype and dtype not in options.dtype) or (options.aspect and aspect not in options.aspect):
                 continue
+            if options.quick and not is_quick(name, dtype, aspect):
+                continue
+            if record:
+                if (name, dtype, aspect) in record.known:
+                    continue
+                record.put(Verdict(name, dtype, aspect, "crash"))
             if options.verbose:
                 print(f"{name} {dtype} {aspect}", flush=True)
             verdict = judge(name, dtype, aspect, options.samples or limit_of(aspect, True))
             count(verdict)
             if verdict.is_different() and exceptions.is_known(name, dtype, aspect):
                 verdict.outcome = "known"
+            if record:
+                record.put(verdict)
             counts[verdict.outcome] = counts.get(verdict.outcome, 0) + 1
             if verdict.is_different():
                 print(f"{verdict.outcome:8} {name} {dtype} {aspect}: {verdict.detail}", flush=True)
