@@ -291,6 +291,25 @@ def test_memory_that_was_never_written():
         assert y.tolist() == [expected - 1] * 4
 
 
+def test_operators_that_run_on_the_host():
+    compiled = torch.compile(lambda x: (torch.logdet(x @ x.mT + torch.eye(x.shape[0], device="tpu")), x.sum()))
+    for size in (4, 0):
+        for _ in range(3):
+            x = torch.randn(size, size, device="tpu")
+            same(compiled(x)[0], torch.logdet(x @ x.mT + torch.eye(size, device="tpu")))
+
+
+def test_constants_are_kept():
+    def add(x):
+        table = torch.arange(64.0, device="cpu").to("tpu")  # uploaded anew by eager mode, once by a graph
+        return x + table.reshape(8, 8), x * 2
+
+    compiled = torch.compile(add)
+    for _ in range(3):
+        x = torch.randn(8, 8, device="tpu")
+        same(compiled(x), add(x))
+
+
 def test_conjugate_and_no_elements():
     def function(x):
         return x.conj() * x, x.conj(), x[:0] + 1

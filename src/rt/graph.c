@@ -171,6 +171,18 @@ static ttpu_status make(rt_graph *g, const rt_recording *r, const rt_piece *p, u
   return copy_numbers(g, &r->device->trace, random_after);
 }
 
+/* What the graph will read again must survive its first run: with a second holder it is not donated. */
+static void hold_constants(const rt_recording *r, bool hold) {
+  const rt_trace *t = &r->device->trace;
+  for (uint32_t i = 0; i < t->local_count; ++i) {
+    bool argument = false;
+    for (uint32_t k = 0; k < r->argument_count && !argument; ++k) argument = r->locals[k] == i;
+    if (!t->locals[i].is_input || argument) continue;
+    if (hold) rt_value_share(t->locals[i].value);
+    else rt_value_free(t->locals[i].value);
+  }
+}
+
 static bool is_elsewhere(const rt_device *d, uint32_t count, rt_storage *const *storages) {
   for (uint32_t i = 0; i < count; ++i)
     if (storages[i]->device != d->index) return true;
@@ -185,10 +197,12 @@ static ttpu_status finish(rt_recording *r, uint32_t count, rt_storage *const *st
   bool usable = !d->was_cut && d->trace.count > 0 && !is_elsewhere(d, count, storages);
   if (!usable) return rt_trace_cut(d);
   rt_graph *g = base_calloc(1, sizeof *g);
+  hold_constants(r, true);
   ttpu_status status = rt_trace_run(d, &piece), kept = TTPU_OK;
   if (status == TTPU_OK)
     kept = g == NULL ? base_no_memory(sizeof *g) : make(g, r, &piece, count, storages, random_after);
   if (status == TTPU_OK && kept == TTPU_OK) *out = g;
+  hold_constants(r, false);
   rt_trace_reset(&d->trace);
   if (*out == NULL) rt_graph_free_locked(g);
   return status; /* a graph that cannot be kept is no error: the function is recorded anew each time */

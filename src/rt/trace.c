@@ -379,10 +379,8 @@ ttpu_status rt_trace_cut(rt_device *d) {
   ttpu_status status = TTPU_OK;
   rt_piece piece;
   if (t->count > 0) status = rt_trace_run(d, &piece);
-  if (t->local_count > 0) {
-    d->was_cut = true;
-    rt_trace_reset(t);
-  }
+  if (t->local_count > 0) rt_trace_reset(t);
+  d->was_cut = true;
   return status;
 }
 
