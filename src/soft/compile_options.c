@@ -71,6 +71,9 @@ static void read_assignment(reader r, plugin_compile_options *o, bool *bad) {
   *bad |= r.bad;
 }
 
+/* Together, so that their product is a number of programs too. */
+enum { MOST_PROGRAMS = 65536 };
+
 ttpu_status plugin_compile_options_parse(const void *bytes, size_t length, plugin_compile_options *out) {
   plugin_compile_options o = {.replicas = 1, .partitions = 1, .device_ordinal = -1};
   reader r = {bytes, (const uint8_t *)bytes + length, false}, inside, nested;
@@ -80,8 +83,8 @@ ttpu_status plugin_compile_options_parse(const void *bytes, size_t length, plugi
     if (field != 3) continue;
     while (read_field(&inside, &field, &value, &nested)) {
       if (field == 1) o.device_ordinal = (int64_t)value;
-      if (field == 4 && value) o.replicas = value < 65536 ? (uint32_t)value : 65536;
-      if (field == 5 && value) o.partitions = value < 65536 ? (uint32_t)value : 65536;
+      if (field == 4 && value) o.replicas = value < MOST_PROGRAMS ? (uint32_t)value : MOST_PROGRAMS;
+      if (field == 5 && value) o.partitions = value < MOST_PROGRAMS ? (uint32_t)value : MOST_PROGRAMS;
       if (field == 9) read_assignment(nested, &o, &inside.bad);
     }
     r.bad |= inside.bad;
@@ -89,6 +92,9 @@ ttpu_status plugin_compile_options_parse(const void *bytes, size_t length, plugi
   if (r.bad)
     return base_fail(TTPU_INVALID_ARGUMENT, "the compile options are no serialized CompileOptionsProto (%zu bytes)",
                      length);
+  if ((uint64_t)o.replicas * o.partitions > MOST_PROGRAMS)
+    return base_fail(TTPU_INVALID_ARGUMENT, "%u replicas of %u partitions: %d programs at most", o.replicas,
+                     o.partitions, MOST_PROGRAMS);
   if (o.assigned && o.assigned != o.replicas * o.partitions)
     return base_fail(TTPU_INVALID_ARGUMENT, "the device assignment names %u devices for %u replicas of %u partitions",
                      o.assigned, o.replicas, o.partitions);
