@@ -8,6 +8,15 @@ static base_text write(const ir_func *f, unsigned version) {
   return bytes;
 }
 
+/* Not every row of ops.def is an operation of StableHLO or a composite: another dialect's are refused. */
+static bool is_refused(const ir_func *f) {
+  base_text bytes = {0};
+  bool refused =
+      ir_func_write(f, 0, &bytes) == TTPU_UNIMPLEMENTED && strstr(base_message(), "no operation of StableHLO");
+  base_text_free(&bytes);
+  return refused;
+}
+
 /* Windows' lists that are left empty come back as the ones that they stand for. */
 static bool has_defaults(ir_kind kind) {
   return kind == IR_CONVOLUTION || kind == IR_REDUCE_WINDOW || kind == IR_SELECT_AND_SCATTER;
@@ -25,6 +34,10 @@ TEST(every_operation_survives) {
       ir_builder b;
       ir_func *f = example_build(&b, &arena, (ir_kind)kind), *again = NULL;
       REQUIRE(b.status == TTPU_OK);
+      if (is_refused(f)) {
+        base_arena_free(&arena);
+        continue;
+      }
       base_text bytes = write(f, versions[v]);
       if (CHECK_OK(ir_parse(&arena, bytes.data, bytes.length, &again))) {
         base_text twice = write(again, versions[v]);
@@ -108,6 +121,22 @@ TEST(donated_parameters_survive) {
     CHECK(again->donate && again->donate[0] && !again->donate[1]);
   base_text_free(&bytes);
   base_arena_free(&arena);
+}
+
+TEST(a_file_that_ends_early_is_an_error) {
+  static const ir_kind kinds[] = {IR_CONVOLUTION, IR_WHILE, IR_CUSTOM_CALL, IR_TOP_K};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+    base_arena arena;
+    base_arena_init(&arena);
+    ir_builder b;
+    ir_func *f = example_build(&b, &arena, kinds[i]), *again;
+    base_text bytes = write(f, 0);
+    for (size_t length = 0; length < bytes.length; ++length)
+      if (ir_parse(&arena, bytes.data, length, &again) == TTPU_OK || (length > 4 && !strstr(base_message(), "byte ")))
+        check_fail(__FILE__, __LINE__, "%s, %zu bytes: %s", ir_ops[kinds[i]].name, length, base_message());
+    base_text_free(&bytes);
+    base_arena_free(&arena);
+  }
 }
 
 static ttpu_status build_write_parse(void *kind) {
