@@ -207,9 +207,17 @@ static ir_value total_order_key(parser *p, ir_value x) {
   return ir_select(b, negative, ir_xor_bits(b, bits, high), bits);
 }
 
+/* A constant's elements are as many, and as large, as its result's. */
+static bool check_elements(parser *p, const statement *s, const node *value) {
+  if (s->result_types.count != 1) FAIL("expected one result");
+  if (!value || ir_type_equal(value->type, s->result_types.data[0])) return true;
+  FAIL("the value is %s, the result %s", IR_SHOW(value->type), IR_SHOW(s->result_types.data[0]));
+}
+
 static bool append(parser *p, statement *s, ir_kind kind, const node *attrs) {
   const void *values = NULL;
   if (ir_ops[kind].attrs) TRY(text_attrs(&p->text, kind, attrs, &values));
+  if (kind == IR_CONSTANT) TRY(check_elements(p, s, node_find(attrs, "value")));
   if (kind == IR_SORT && s->operands.count) {
     ir_sort_attrs *a = (ir_sort_attrs *)values;
     if (a->dimension < 0) a->dimension += ir_type_of(p->b.func, s->operands.data[0]).rank;

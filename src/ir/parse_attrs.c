@@ -30,7 +30,7 @@ static bool to_list(text_reader *t, const char *name, const node *n, ir_i64s *ou
     FAIL("%s is no list of integers", name);
   int64_t count = ir_numel(n->type);
   size_t size = base_dtype_bytes((ttpu_dtype)n->type.dtype);
-  if (count > 1 << 24) FAIL("%s has %lld entries", name, (long long)count);
+  if (count > (n->data.splat ? 1 << 12 : 1 << 24)) FAIL("%s has %lld entries", name, (long long)count);
   numbers = text_room(t, (size_t)count * sizeof *numbers);
   if (!numbers) return false;
   for (int64_t i = 0; i < count; ++i)

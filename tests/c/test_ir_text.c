@@ -298,6 +298,20 @@ TEST(explosive_calls_are_refused) {
 
 /* ---- out of memory -------------------------------------------------------------------------- */
 
+/* The elements' type is written beside them, the result's behind the arrow: one that is larger would be read past the end. */
+TEST(a_constant_is_as_large_as_its_elements) {
+  static const char text[] =
+      "func.func @main() -> tensor<1000xf32> {\n"
+      "  %0 = \"stablehlo.constant\"() {value = dense<[1.0, 2.0]> : tensor<2xf32>} : () -> tensor<1000xf32>\n"
+      "  \"func.return\"(%0) : (tensor<1000xf32>) -> ()\n"
+      "}\n";
+  base_arena arena;
+  base_arena_init(&arena);
+  ir_func *f;
+  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "the value is tensor<2xf32>", ir_parse(&arena, text, sizeof text - 1, &f));
+  base_arena_free(&arena);
+}
+
 static ttpu_status build_print_parse(void *ctx) {
   ir_kind kind = *(ir_kind *)ctx;
   base_arena arena;
