@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import sys
 
 import torch
 from torch_tpu import __version__
@@ -52,8 +53,9 @@ def plugin(options: argparse.Namespace) -> None:
     print(plugins.text(report) if not options.json else json.dumps(report, indent=1))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    from torch_tpu.aot import command as aot_command
     from torch_tpu.operators import STATUSES
 
     parser = argparse.ArgumentParser(prog="ttpu", description="A native PyTorch backend for TPUs.")
@@ -71,9 +73,10 @@ def main(arguments: list[str] | None = None) -> None:
     listing.add_argument("--core", action="store_true", help="only Core ATen operators")
     listing.add_argument("--markdown", action="store_true", help="as a page: docs/operators.md is made so")
     listing.set_defaults(run=ops)
+    aot_command.add_to(commands)
     options = parser.parse_args(arguments)
-    options.run(options)
+    return options.run(options) or 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

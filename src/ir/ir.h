@@ -271,7 +271,14 @@ ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func
  * every reader of that version or a newer one takes; 0: the oldest from 1.0 on that can hold it. Composites carry their
  * decompositions. Equal functions give equal bytes. UNIMPLEMENTED: the version lacks something. */
 ttpu_status ir_func_write(const ir_func *f, unsigned version, base_text *out);
-/* Replaces composites for which keep(kind) is false by their decompositions, into a new function. */
+/* The same as text with attributes, as MLIR text without braces ("mhlo.num_partitions = 4 : i32"): of the module, and of each
+ * argument and result of @main. NULL, an entry's too: none. */
+typedef struct ir_annotations {
+  const char *module;
+  const char *const *arguments, *const *results;
+} ir_annotations;
+ttpu_status ir_func_print_annotated(const ir_func *f, const ir_annotations *annotations, base_text *out);
+/* Replaces composites for which keep(kind) is false (keep NULL: all) by their decompositions, into a new function. */
 ttpu_status ir_decompose(const ir_func *f, base_arena *arena, bool (*keep)(ir_kind), ir_func **out);
 base_hash128 ir_func_hash(const ir_func *f);
 /* The hash of what compiled code depends on: kinds, dtypes, ranks, connections, structural attributes, and of

@@ -424,7 +424,12 @@ static void put_region(printer *p, const ir_region *r, int depth) {
   for (uint32_t i = 0; i < r->count; ++i) put_op(p, r->ops[i], depth, false);
 }
 
-static void put_func(printer *p, const ir_func *f, bool public, const char *name, int number) {
+static void put_annotation(printer *p, const char *const *annotations, uint32_t i) {
+  if (annotations && annotations[i] && annotations[i][0]) PUT(" {%s}", annotations[i]);
+}
+
+static void put_func(printer *p, const ir_func *f, bool public, const char *name, int number,
+                     const ir_annotations *annotations) {
   const ir_region *r = &f->body;
   p->func = f;
   PUT("  func.func %s @", public ? "public" : "private");
@@ -438,22 +443,32 @@ static void put_func(printer *p, const ir_func *f, bool public, const char *name
     PUT("%s%%%u: ", i ? ", " : "", r->first_arg + i);
     put_type(p, ir_type_of(f, r->first_arg + i));
     if (f->donate && f->donate[i]) put(p, " {jax.buffer_donor = true}");
+    put_annotation(p, annotations->arguments, i);
   }
-  put(p, ") -> ");
+  put(p, ") -> (");
   const ir_op *ret = r->count ? r->ops[r->count - 1] : NULL;
-  put_types(p, ret ? ret->operand_count : 0, ret ? ret->operands : NULL);
-  put(p, " {\n");
+  for (uint32_t i = 0; ret && i < ret->operand_count; ++i) {
+    if (i) put(p, ", ");
+    put_type(p, ir_type_of(f, ret->operands[i]));
+    put_annotation(p, annotations->results, i);
+  }
+  put(p, ") {\n");
   for (uint32_t i = 0; i < r->count; ++i) put_op(p, r->ops[i], 2, true);
   put(p, "  }\n");
 }
 
 ttpu_status ir_func_print(const ir_func *f, base_text *out) {
+  return ir_func_print_annotated(f, &(ir_annotations){0}, out);
+}
+
+ttpu_status ir_func_print_annotated(const ir_func *f, const ir_annotations *annotations, base_text *out) {
   printer printer = {.out = out}, *p = &printer;
   ttpu_status status = TTPU_OK;
   base_arena arena;
   base_arena_init(&arena);
-  put(p, "module {\n");
-  put_func(p, f, true, f->name, -1);
+  if (annotations->module) PUT("module attributes {%s} {\n", annotations->module);
+  else put(p, "module {\n");
+  put_func(p, f, true, f->name, -1, annotations);
   for (uint32_t i = 0; i < p->decompositions.count && status == TTPU_OK;
        ++i) { /* the list may grow while it is walked */
     ir_func *body = NULL;
@@ -461,7 +476,7 @@ ttpu_status ir_func_print(const ir_func *f, base_text *out) {
     status = ir_decomposition_build(&p->decompositions, i, &arena, &body);
     if (status) break;
     snprintf(name, sizeof name, "ttpu.%s", body->name);
-    put_func(p, body, false, name, (int)i);
+    put_func(p, body, false, name, (int)i, &(ir_annotations){0});
   }
   put(p, "}\n");
   if (status == TTPU_OK && (p->decompositions.failed || out->failed)) status = base_no_memory(out->length);

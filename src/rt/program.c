@@ -1,4 +1,6 @@
 /* Piece -> IR -> executable, and the cache of programs by key. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rt/rt_int.h"
@@ -132,8 +134,8 @@ static void add_params(build *s, const bool *donate) {
   s->b.func->donate = flags;
 }
 
-static ttpu_status build_func(rt_device *d, base_arena *arena, const uint32_t *outputs, uint32_t output_count,
-                              const bool *donate, ir_func **out) {
+ttpu_status rt_trace_build(rt_device *d, base_arena *arena, const uint32_t *outputs, uint32_t output_count,
+                           const bool *donate, ir_func **out) {
   rt_trace *t = &d->trace;
   ir_func *f = ir_func_new(arena, "main");
   build s = {.trace = t, .locals = base_arena_zalloc(&t->arena, t->local_count * sizeof(ir_value) + 16)};
@@ -209,6 +211,37 @@ static ttpu_status note_compiled(const rt_trace *t, uint64_t compiled) {
                    t->count, t->records[0]->op->name, t->records[t->count - 1]->op->name);
 }
 
+/* With TTPU_PROGRAM_DIR=<folder>, what a plugin without our extension would get of each piece, in a file that is named
+ * after the piece's first row and its text: all lowerings, for whoever compiles them elsewhere. */
+static void keep_text(const rt_trace *t, const ir_func *f) {
+  const char *folder = getenv("TTPU_PROGRAM_DIR");
+  if (folder == NULL || folder[0] == '\0') return;
+  base_arena arena;
+  base_arena_init(&arena);
+  base_text text = {0};
+  char path[1024];
+  ir_func *plain;
+  ttpu_status status = ir_decompose(f, &arena, NULL, &plain);
+  if (status == TTPU_OK) {
+    plain->donate = NULL; /* who owns its operands is no part of a lowering */
+    status = ir_func_print(plain, &text);
+  }
+  FILE *file = NULL;
+  if (status == TTPU_OK) {
+    base_hash128 hash = base_hash128_bytes((base_hash128){0, 0}, text.data, text.length);
+    snprintf(path, sizeof path, "%s/%s-%016llx.mlir", folder, t->records[0]->op->row->name, (unsigned long long)hash.a);
+    file = fopen(path, "w");
+  }
+  if (file != NULL) {
+    fwrite(text.data, 1, text.length, file);
+    fclose(file);
+  } else {
+    base_log(LOG_WARN, "TTPU_PROGRAM_DIR: %s cannot be written", status == TTPU_OK ? path : base_message());
+  }
+  base_text_free(&text);
+  base_arena_free(&arena);
+}
+
 /* Lowers and compiles the trace's piece. */
 static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t output_count, const bool *donate,
                                  pjrt_executable **out) {
@@ -217,13 +250,14 @@ static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t
   if (arena == NULL) return base_no_memory(sizeof *arena);
   base_arena_init(arena);
   ir_func *f = NULL;
-  ttpu_status status = build_func(d, arena, outputs, output_count, donate, &f);
+  ttpu_status status = rt_trace_build(d, arena, outputs, output_count, donate, &f);
   if (status != TTPU_OK) {
     base_arena_free(arena);
     base_free(arena);
     return status;
   }
   ++rt_global.counters.programs_built;
+  keep_text(&d->trace, f);
   BASE_TRY(pjrt_compile(rt_global.client, d->pjrt, arena, f, out));
   return note_compiled(&d->trace, compilations() - before);
 }

@@ -8,6 +8,7 @@
  *   views.c     reading and writing views of a storage's value, as IR
  *   graph.c     a function recorded once and run again as one program
  *   diskcache.c programs on disk, for plugins that compile slowly
+ *   capture.c   recording a whole function as one program that does not run, for compiling ahead of time
  *   opcache.c   results' metadata by call
  *   device.c    the client, devices, memory statistics, streams' order, events
  *
@@ -134,6 +135,37 @@ base_hash128 rt_graph_key(uint32_t count, rt_storage *const *arguments);
 uint64_t rt_graph_random_drawn(const rt_graph *g); /* counters that a run draws from the generator */
 /* Runs it on other storages in the same order. A failure is also that of the results. */
 ttpu_status rt_graph_run(rt_graph *g, rt_storage *const *storages, rt_random random);
+/* ---- capture ---------------------------------------------------------------------------------- */
+
+/* From begin to end all that is recorded on the device becomes one program, and nothing runs: reading a value on the host
+ * fails with FAILED_PRECONDITION. At the end the storages that existed at begin hold again what they held then, and those
+ * made since hold nothing that could be read.
+ *
+ * The program's arguments are the values of `arguments` in order, whether it reads them or not, then what else it reads
+ * of storages that existed before, then the vectors of its numbers (f64, i64). Its results are the values of `returned`
+ * in order, then those of all other storages that were written and still live. */
+ttpu_status rt_capture_begin(uint32_t device, uint32_t count, rt_storage *const *arguments);
+enum { RT_NO_ALIAS = -1 };
+typedef struct rt_captured_value {
+  const void *address; /* of the storage that holds it; NULL: none does */
+  ir_type type;        /* in the captured arena */
+  int32_t alias;       /* an argument's: the result that is its storage's next value, RT_NO_ALIAS: none */
+} rt_captured_value;
+typedef struct rt_captured {
+  base_arena arena; /* of all that follows */
+  ir_func *func;    /* composites are decomposed */
+  uint32_t operators, argument_count, result_count;
+  rt_captured_value *arguments, *results;
+} rt_captured;
+/* The error is that of lowering, which names the operator. Free *out whatever the outcome. */
+ttpu_status rt_capture_end(uint32_t device, uint32_t count, rt_storage *const *returned, rt_captured *out);
+void rt_captured_free(rt_captured *c);
+void rt_capture_cancel(uint32_t device); /* ends without a program */
+bool rt_is_capturing(uint32_t device);
+/* A storage whose value has a type and no data, for captures: dense, dims in the order of memory. It counts for no memory,
+ * so it may be larger than the device. */
+ttpu_status rt_storage_new_absent(uint32_t device, ttpu_dtype dtype, uint32_t rank, const int64_t *dims,
+                                  rt_storage **out);
 
 /* ---- metadata cache --------------------------------------------------------------------------- */
 

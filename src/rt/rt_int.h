@@ -56,6 +56,9 @@ struct rt_storage {
   void *address;
   size_t address_bytes;
   rt_value *value;             /* NULL: never written, reads as zero. Guarded by rt_lock */
+  rt_value *before;            /* while its device captures: the value at the beginning */
+  bool is_older;               /* than the capture: `before` is to be restored */
+  bool is_absent;              /* made without data: its bytes are not accounted for */
   rt_storage *previous, *next; /* among all live ones, for rt_storage_find; guarded by rt_lock */
 };
 
@@ -138,6 +141,7 @@ typedef struct rt_device {
   rt_trace trace;
   bool whole;     /* a graph is recorded: the trace is not cut but by need, and then it */
   bool was_cut;   /* is not one piece */
+  bool capturing; /* the trace is not cut until the capture ends (capture.c) */
   rt_value *tail; /* a result of the last program enqueued: ready when everything is */
   uint64_t allocated, peak, limit;
   uint64_t allocated_total, freed_total, allocations, frees, active, active_peak, oom_count;
@@ -193,6 +197,11 @@ rt_error *rt_device_take_error(rt_device *d);
 ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outputs, uint32_t output_count,
                            const bool *donate, rt_program **out);
 void rt_program_leave(rt_program *p); /* one user less */
+/* The trace as a function whose results are the locals `outputs`; its messages name the operator. */
+ttpu_status rt_trace_build(rt_device *d, base_arena *arena, const uint32_t *outputs, uint32_t output_count,
+                           const bool *donate, ir_func **out);
+extern rt_storage *rt_storage_newest; /* the list of live ones, by `next` */
+ttpu_status rt_storage_make(uint32_t device, size_t bytes, bool is_absent, rt_storage **out);
 void rt_program_clear(void);
 void rt_graph_free_locked(rt_graph *g);
 void rt_meta_clear(void);

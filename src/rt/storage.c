@@ -104,7 +104,7 @@ static void address_give(void *p, size_t bytes) {
 /* ---- storages ---- */
 
 static ttpu_status account(rt_device *d, size_t bytes) {
-  if (d->limit > 0 && bytes > d->limit - (d->allocated < d->limit ? d->allocated : d->limit)) {
+  if (d->limit > 0 && !d->capturing && bytes > d->limit - (d->allocated < d->limit ? d->allocated : d->limit)) {
     ++d->oom_count;
     return base_fail(TTPU_RESOURCE_EXHAUSTED,
                      "TPU out of memory. Tried to allocate %.2f MiB on tpu:%u, which has %.2f MiB of memory, of which "
@@ -127,17 +127,17 @@ static void unaccount(rt_device *d, size_t bytes) {
   if (bytes > 0) --d->active;
 }
 
-static rt_storage *newest_live;
+rt_storage *rt_storage_newest;
 
 static void link_live(rt_storage *s) {
-  s->next = newest_live;
-  if (newest_live != NULL) newest_live->previous = s;
-  newest_live = s;
+  s->next = rt_storage_newest;
+  if (rt_storage_newest != NULL) rt_storage_newest->previous = s;
+  rt_storage_newest = s;
 }
 
 static void unlink_live(rt_storage *s) {
   if (s->previous != NULL) s->previous->next = s->next;
-  else newest_live = s->next;
+  else rt_storage_newest = s->next;
   if (s->next != NULL) s->next->previous = s->previous;
 }
 
@@ -146,7 +146,7 @@ rt_storage *rt_storage_find(const void *address, size_t *begin) {
   *begin = 0;
   if (address == NULL) return NULL;
   rt_lock();
-  for (rt_storage *s = newest_live; s != NULL; s = s->next) {
+  for (rt_storage *s = rt_storage_newest; s != NULL; s = s->next) {
     size_t bytes = (size_t)((uintptr_t)address - (uintptr_t)s->address); /* wraps where the address is smaller */
     if (s->address == NULL || bytes > s->bytes) continue;
     found = s;
@@ -158,15 +158,19 @@ rt_storage *rt_storage_find(const void *address, size_t *begin) {
 }
 
 ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out) {
+  return rt_storage_make(device, bytes, false, out);
+}
+
+ttpu_status rt_storage_make(uint32_t device, size_t bytes, bool is_absent, rt_storage **out) {
   if (device >= rt_global.device_count)
     return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device,
                      rt_global.device_count);
   rt_storage *s = base_alloc(sizeof *s); /* glibc's calloc passes its thread cache by */
   if (s == NULL) return base_no_memory(sizeof *s);
-  *s = (rt_storage){.device = device, .bytes = bytes, .address_bytes = bytes};
+  *s = (rt_storage){.device = device, .bytes = bytes, .address_bytes = bytes, .is_absent = is_absent};
   rt_lock();
   ttpu_status status = address_take(bytes, &s->address);
-  if (status == TTPU_OK) status = account(&rt_global.devices[device], bytes);
+  if (status == TTPU_OK && !is_absent) status = account(&rt_global.devices[device], bytes);
   if (status == TTPU_OK) link_live(s);
   else address_give(s->address, bytes);
   rt_unlock();
@@ -182,11 +186,12 @@ void rt_storage_free(rt_storage *s) {
   if (s == NULL) return;
   rt_lock();
   unlink_live(s);
-  unaccount(&rt_global.devices[s->device], s->bytes);
-  rt_value *value = s->value;
+  if (!s->is_absent) unaccount(&rt_global.devices[s->device], s->bytes);
+  rt_value *value = s->value, *before = s->before;
   address_give(s->address, s->address_bytes);
   rt_unlock();
   rt_value_free(value);
+  rt_value_free(before);
   base_free(s);
 }
 
@@ -215,8 +220,8 @@ static ttpu_status change_size(rt_storage *s, size_t bytes) {
   rt_device *d = &rt_global.devices[s->device];
   void *address = s->address;
   if (bytes > s->address_bytes) BASE_TRY(address_take(bytes, &address));
-  unaccount(d, s->bytes);
-  ttpu_status status = account(d, bytes);
+  if (!s->is_absent) unaccount(d, s->bytes);
+  ttpu_status status = s->is_absent ? TTPU_OK : account(d, bytes);
   if (status != TTPU_OK) {
     (void)account(d, s->bytes);
     if (address != s->address) address_give(address, bytes);
@@ -281,12 +286,25 @@ ttpu_status rt_storage_upload(rt_storage *s, ttpu_dtype dtype, uint32_t rank, co
   return TTPU_OK;
 }
 
+/* A value that cutting the trace does not compute. */
+static ttpu_status still_pending(void) {
+  return base_fail(
+      TTPU_FAILED_PRECONDITION,
+      "a value is needed while a program is captured for compiling ahead of time, and nothing runs then: the "
+      "captured function must not read its tensors (item, print, nonzero, if) or move them to another device");
+}
+
 ttpu_status rt_storage_assign(rt_storage *dst, rt_storage *src) {
   rt_lock();
   rt_value *v = src->value != NULL ? rt_value_share(src->value) : NULL;
   ttpu_status status = TTPU_OK;
   if (v != NULL && dst->device != src->device) {
     if (v->state == RT_PENDING) (void)rt_trace_cut(&rt_global.devices[src->device]);
+    if (v->state == RT_PENDING) {
+      rt_unlock();
+      rt_value_free(v);
+      return still_pending();
+    }
     rt_value *moved = rt_value_new(dst->device, (ttpu_dtype)v->dtype, v->rank, v->dims);
     if (moved == NULL) {
       status = base_no_memory(sizeof *moved);
@@ -324,6 +342,10 @@ ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes) {
   if (v == NULL) {
     memset(to, 0, bytes);
     return TTPU_OK;
+  }
+  if (v->state == RT_PENDING) {
+    rt_value_free(v);
+    return still_pending();
   }
   size_t have = (size_t)v->numel * base_dtype_bytes((ttpu_dtype)v->dtype);
   if (v->state == RT_FAILED) {

@@ -212,7 +212,7 @@ static ttpu_status append_results(rt_device *d, rt_record_entry *r, const rt_ten
 
 static bool cut_here(const rt_device *d) {
   const rt_trace *t = &d->trace;
-  if (d->whole) return false;
+  if (d->whole || d->capturing) return false;
   if (rt_global.mode != RT_FUSED || t->count >= CUT_MAX) return true;
   if (d->limit > 0 && t->bytes > d->limit / 4) return true;
   if (t->count < CUT_MIN) return false;
@@ -376,6 +376,7 @@ ttpu_status rt_trace_run(rt_device *d, rt_piece *piece) {
 
 ttpu_status rt_trace_cut(rt_device *d) {
   rt_trace *t = &d->trace;
+  if (d->capturing) return TTPU_OK;
   ttpu_status status = TTPU_OK;
   rt_piece piece;
   if (t->count > 0) status = rt_trace_run(d, &piece);

@@ -6,6 +6,7 @@
 //   register.cpp   rows of aten.def to dispatcher kernels, with their in-place and out variants; the fallback
 //   graph.cpp      graphs of torch.compile: a function recorded once, run again as one program
 //   module.cpp     the Python module torch_tpu._C
+//   capture.cpp    its part for programs that are compiled ahead of time
 //
 // An operator's call is packed into an aten_call on the C stack. Nothing here computes.
 #pragma once

@@ -149,6 +149,7 @@ class Graph {
     initialize();
     Arguments a(list);
     if (!a.fits || a.tensors.empty() || rt_get_mode() != RT_FUSED) return function_(*list);
+    if (rt_is_capturing(static_cast<uint32_t>(a.device))) return function_(*list); // into the larger program
     base_hash128 hash = with_settings(a.key);
     std::pair<uint64_t, uint64_t> key(hash.a, hash.b);
     auto found = variants_.find(key);

@@ -129,6 +129,10 @@ static py::dict cpu_features() {
 
 } // namespace ttpu
 
+namespace ttpu {
+void bind_capture(py::module_ &m); // capture.cpp
+}
+
 PYBIND11_MODULE(_C, m) {
   using namespace ttpu;
   using release = py::call_guard<py::gil_scoped_release>;
@@ -180,6 +184,7 @@ PYBIND11_MODULE(_C, m) {
     return rt_storage_is_ready(storage_of(t));
   });
   register_graph(m);
+  bind_capture(m);
   m.def("seed_default_generators", &seed_default_generators);
   m.def("default_generator", [](int index) {
     return py::reinterpret_steal<py::object>(

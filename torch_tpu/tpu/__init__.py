@@ -9,6 +9,7 @@ import types
 
 import torch
 from torch_tpu import _C
+from torch_tpu import aot as aot
 from torch_tpu.tpu import amp as amp
 from torch_tpu.tpu.memory import (
     empty_cache,
@@ -44,6 +45,7 @@ __all__ = [
     "Stream",
     "StreamContext",
     "allow_fallback",
+    "aot",
     "counters",
     "current_device",
     "current_stream",

@@ -1,0 +1,116 @@
+// Capturing what Python code records as one program, for torch_tpu.aot.
+#include "torch/glue.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace py = pybind11;
+
+namespace ttpu {
+
+namespace {
+
+std::vector<rt_storage *> storages_of(const py::list &tensors) {
+  std::vector<rt_storage *> storages;
+  for (const py::handle &t : tensors) {
+    TORCH_CHECK_TYPE(THPVariable_Check(t.ptr()), "expected a list of tensors");
+    const at::Tensor &tensor = THPVariable_Unpack(t.ptr());
+    TORCH_CHECK(tensor.device().type() == kTpu, "expected a tensor on tpu, got one on ", tensor.device());
+    storages.push_back(storage_of(tensor));
+  }
+  return storages;
+}
+
+// A captured program, for Python.
+class Captured {
+ public:
+  Captured() = default;
+  Captured(const Captured &) = delete;
+  ~Captured() { rt_captured_free(&program); }
+
+  // (address of the storage or 0, dtype, dims, the result that takes its place or -1) of each.
+  static py::list values(uint32_t count, const rt_captured_value *values) {
+    py::list list;
+    for (uint32_t i = 0; i < count; ++i) {
+      const rt_captured_value &v = values[i];
+      list.append(py::make_tuple(reinterpret_cast<uintptr_t>(v.address), base_dtypes[v.type.dtype].name,
+                                 std::vector<int64_t>(v.type.dims, v.type.dims + v.type.rank), v.alias));
+    }
+    return list;
+  }
+
+  py::bytes text(const std::string &module, const std::vector<std::string> &arguments,
+                 const std::vector<std::string> &results) const {
+    TORCH_CHECK(arguments.size() == program.argument_count && results.size() == program.result_count,
+                "one annotation for each argument and result");
+    std::vector<const char *> of_arguments, of_results;
+    for (const std::string &a : arguments) of_arguments.push_back(a.c_str());
+    for (const std::string &a : results) of_results.push_back(a.c_str());
+    ir_annotations annotations{module.empty() ? nullptr : module.c_str(), of_arguments.data(), of_results.data()};
+    base_text out{};
+    ttpu_status status = ir_func_print_annotated(program.func, &annotations, &out);
+    py::bytes bytes(out.data == nullptr ? "" : out.data, status == TTPU_OK ? out.length : 0);
+    base_text_free(&out);
+    check(status);
+    return bytes;
+  }
+
+  rt_captured program{};
+};
+
+// A tensor on the current device like that one, of no data: with its strides where they are dense, else row-major.
+py::object make_absent(const py::handle &handle) {
+  initialize();
+  const at::Tensor &like = THPVariable_Unpack(handle.ptr());
+  c10::DimVector strides(like.strides());
+  if (!like.is_non_overlapping_and_dense()) {
+    strides.resize(static_cast<size_t>(like.dim()));
+    base_row_major(static_cast<uint32_t>(like.dim()), like.sizes().data(), strides.data());
+  }
+  std::vector<size_t> order(strides.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
+  std::vector<int64_t> dims;
+  for (size_t d : order) dims.push_back(like.sizes()[d]);
+  TORCH_CHECK(dims.size() <= TTPU_MAX_RANK, "tensors of ", dims.size(), " dimensions are not supported on tpu");
+  rt_storage *s = nullptr;
+  check(rt_storage_new_absent(static_cast<uint32_t>(current_device()), dtype_of(like.scalar_type()),
+                              static_cast<uint32_t>(dims.size()), dims.data(), &s));
+  c10::DataPtr data(rt_storage_address(s), s, &free_storage, c10::Device(kTpu, current_device()));
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                             static_cast<int64_t>(rt_storage_bytes(s)), std::move(data),
+                                                             allocator(), /*resizable=*/true));
+  at::Tensor t = at::empty({0}, at::TensorOptions(like.dtype()).device(c10::Device(kTpu, current_device())));
+  t.set_(std::move(storage), 0, like.sizes(), strides);
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
+}
+
+} // namespace
+
+void bind_capture(py::module_ &m) {
+  py::class_<Captured>(m, "Captured")
+      .def_property_readonly(
+          "arguments",
+          [](const Captured &c) { return Captured::values(c.program.argument_count, c.program.arguments); })
+      .def_property_readonly(
+          "results", [](const Captured &c) { return Captured::values(c.program.result_count, c.program.results); })
+      .def_property_readonly("operators", [](const Captured &c) { return c.program.operators; })
+      .def("text", &Captured::text);
+  m.def("capture_begin", [](int device, const py::list &arguments) {
+    initialize();
+    std::vector<rt_storage *> storages = storages_of(arguments);
+    check(rt_capture_begin(static_cast<uint32_t>(device), static_cast<uint32_t>(storages.size()), storages.data()));
+  });
+  m.def("capture_end", [](int device, const py::list &returned) {
+    std::vector<rt_storage *> storages = storages_of(returned);
+    auto captured = std::make_unique<Captured>();
+    check(rt_capture_end(static_cast<uint32_t>(device), static_cast<uint32_t>(storages.size()), storages.data(),
+                         &captured->program));
+    return captured;
+  });
+  m.def("capture_cancel", [](int device) { rt_capture_cancel(static_cast<uint32_t>(device)); });
+  m.def("make_absent", &make_absent);
+}
+
+} // namespace ttpu
