@@ -127,13 +127,28 @@ static void put_region(writer *w, base_text *out, const ir_region *r, uint32_t f
 
 /* ---- functions ------------------------------------------------------------------------------ */
 
-/* An array of `count` dictionaries, {jax.buffer_donor = true} where a buffer may be consumed. */
-static uint32_t parameter_attributes(writer *w, uint32_t count, const bool *donate) {
-  uint32_t none = out_dictionary(w, 0, NULL), donor = none;
-  if (donate) donor = out_dictionary(w, 1, (uint32_t[]){out_text(w, "jax.buffer_donor"), out_boolean(w, true)});
+/* {jax.buffer_donor = true, mhlo.sharding = "..."}, each where there is something to say. */
+static uint32_t value_attributes(writer *w, bool donated, const char *sharding) {
+  uint32_t pairs[4], count = 0;
+  if (donated) {
+    pairs[2 * count] = out_text(w, "jax.buffer_donor");
+    pairs[2 * count++ + 1] = out_boolean(w, true);
+  }
+  if (sharding && *sharding != '{') /* Shardy's are attributes of its own dialect */
+    out_fail(w, TTPU_UNIMPLEMENTED, "the sharding %.100s cannot be written: only mhlo.sharding can", sharding);
+  if (sharding) {
+    pairs[2 * count] = out_text(w, "mhlo.sharding");
+    pairs[2 * count++ + 1] = out_text(w, sharding);
+  }
+  return out_dictionary(w, count, pairs);
+}
+
+/* An array of them, one for each parameter or result. */
+static uint32_t all_attributes(writer *w, uint32_t count, const bool *donate, const char *const *shardings) {
   uint32_t *all = base_calloc(count + 1, sizeof *all);
   if (!all) out_fail(w, TTPU_RESOURCE_EXHAUSTED, "out of host memory");
-  for (uint32_t i = 0; all && i < count; ++i) all[i] = donate && donate[i] ? donor : none;
+  for (uint32_t i = 0; all && i < count; ++i)
+    all[i] = value_attributes(w, donate && donate[i], shardings ? shardings[i] : NULL);
   uint32_t array = all ? out_array(w, count, all) : 0;
   base_free(all);
   return array;
@@ -152,6 +167,7 @@ static uint32_t function_type(writer *w, const ir_func *f, const ir_op *ret) {
 static void put_function(writer *w, base_text *out, const ir_func *f, const char *name, bool is_public) {
   const vhlo_op *form = vhlo_op_at("func", w->version);
   const ir_op *ret = f->body.count ? f->body.ops[f->body.count - 1] : NULL;
+  const ir_shardings *s = f->shardings;
   if (!ret || ret->kind != IR_RETURN) {
     out_fail(w, TTPU_INVALID_ARGUMENT, "@%s does not return", name);
     return;
@@ -164,11 +180,11 @@ static void put_function(writer *w, base_text *out, const ir_func *f, const char
     return;
   }
   base_text properties = {0};
-  out_varint(&properties, parameter_attributes(w, f->body.arg_count, f->donate)); /* arg_attrs */
-  out_varint(&properties, out_type_attribute(w, function_type(w, f, ret)));       /* function_type */
-  out_varint(&properties, parameter_attributes(w, ret->operand_count, NULL));     /* res_attrs */
-  out_varint(&properties, out_text(w, name));                                     /* sym_name */
-  out_varint(&properties, out_text(w, is_public ? "public" : "private"));         /* sym_visibility */
+  out_varint(&properties, all_attributes(w, f->body.arg_count, f->donate, s ? s->parameters : NULL)); /* arg_attrs */
+  out_varint(&properties, out_type_attribute(w, function_type(w, f, ret)));                    /* function_type */
+  out_varint(&properties, all_attributes(w, ret->operand_count, NULL, s ? s->results : NULL)); /* res_attrs */
+  out_varint(&properties, out_text(w, name));                                                  /* sym_name */
+  out_varint(&properties, out_text(w, is_public ? "public" : "private"));                      /* sym_visibility */
   put_vhlo_head(w, out, form, HAS_PROPERTIES | HAS_REGIONS);
   out_varint(out, out_take(w, &w->properties, 0, &properties));
   out_varint(out, 1 << 1);

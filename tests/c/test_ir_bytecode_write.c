@@ -123,6 +123,24 @@ TEST(donated_parameters_survive) {
   base_arena_free(&arena);
 }
 
+TEST(shardings_survive) {
+  base_arena arena;
+  base_arena_init(&arena);
+  ir_func *f = batched_gather(&arena, true), *again;
+  const char *parameters[] = {"{devices=[2,1]<=[2]}", NULL}, *results[] = {"{replicated}"};
+  f->shardings = &(const ir_shardings){.parameters = parameters, .results = results};
+  base_text bytes = write(f, 0);
+  if (CHECK_OK(ir_parse(&arena, bytes.data, bytes.length, &again)) && CHECK(again->shardings != NULL)) {
+    CHECK_STR(again->shardings->parameters[0], parameters[0]);
+    CHECK(again->shardings->parameters[1] == NULL);
+    CHECK_STR(again->shardings->results[0], results[0]);
+  }
+  parameters[0] = "#sdy.sharding<@mesh, [{\"x\"}, {}]>";
+  CHECK_FAILS(TTPU_UNIMPLEMENTED, "#sdy.sharding", ir_func_write(f, 0, &bytes));
+  base_text_free(&bytes);
+  base_arena_free(&arena);
+}
+
 TEST(a_file_that_ends_early_is_an_error) {
   static const ir_kind kinds[] = {IR_CONVOLUTION, IR_WHILE, IR_CUSTOM_CALL, IR_TOP_K};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
