@@ -48,7 +48,6 @@ UNARY_FLOAT_EACH(cos, ir_cosine)
 UNARY_FLOAT_EACH(sin, ir_sine)
 UNARY_FLOAT_EACH(tan, ir_tan)
 UNARY_FLOAT_EACH(tanh, ir_tanh)
-UNARY_FLOAT_EACH(exp, ir_exponential)
 UNARY_FLOAT_EACH(expm1, ir_exponential_minus_one)
 UNARY_FLOAT_EACH(log, ir_log)
 UNARY_FLOAT_EACH(log1p, ir_log_plus_one)
@@ -67,6 +66,17 @@ UNARY_FLOAT(asinh, ir_asinh)
 UNARY_FLOAT(atanh, ir_atanh)
 UNARY_FLOAT_EACH(cosh, ir_cosh)
 UNARY_FLOAT_EACH(sinh, ir_sinh)
+
+/* Of infinity with an imaginary part that is not finite it is 0 or infinity on CPU, NaN in StableHLO. */
+POINT_EACH(exp, SELF, ATEN_PROMOTE_FLOAT) {
+  ir_value x = aten_point_in(p, 0), y = ir_exponential(b, x);
+  if (!is_complex(p)) return y;
+  ir_value re = ir_real(b, x), top = aten_like(c, re, INFINITY), open = ir_not_bits(b, ir_is_finite(b, ir_imag(b, x)));
+  ir_value below = both(b, open, ir_compare(b, IR_EQ, re, ir_negate(b, top)));
+  ir_value above = both(b, open, ir_compare(b, IR_EQ, re, top));
+  y = ir_select(b, below, ir_zeros_like(b, y), y);
+  return ir_select(b, above, make(c, top, aten_like(c, re, NAN)), y);
+}
 
 /* digamma(+-0) is -+inf on CPU, and NaN at the negative integers. */
 POINT(digamma, SELF, ATEN_PROMOTE_FLOAT) {

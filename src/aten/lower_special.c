@@ -7,7 +7,7 @@
 #include "aten/aten_int.h"
 
 #define TABLE(name, ...) static const double name[] = {__VA_ARGS__};
-#include "aten/cephes.def"
+#include "ir/cephes.def"
 #define COUNT(table) ((uint32_t)(sizeof(table) / sizeof *(table)))
 
 /* ---- short names for arithmetic on values of one type -------------------------------------------- */

@@ -10,6 +10,7 @@ static int category(ttpu_dtype t) {
     case DTYPE_SIGNED: return 1;
     case DTYPE_FLOAT: return 2;
     case DTYPE_COMPLEX: return 3;
+    case DTYPE_TOKEN: break;
   }
   return 0;
 }

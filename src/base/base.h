@@ -113,12 +113,13 @@ void base_text_free(base_text *t);
 typedef enum ttpu_dtype {
   TTPU_NO_DTYPE = 0,
 #define DTYPE(ENUM, torch, bytes, scalar_type, hlo, pjrt, cls) TTPU_##ENUM,
+#define RARE(ENUM, hlo, pjrt, cls) TTPU_##ENUM,
 #include "base/dtypes.def"
 #undef DTYPE
   TTPU_DTYPE_COUNT
 } ttpu_dtype;
 
-typedef enum { DTYPE_BOOL, DTYPE_UNSIGNED, DTYPE_SIGNED, DTYPE_FLOAT, DTYPE_COMPLEX } ttpu_dtype_class;
+typedef enum { DTYPE_BOOL, DTYPE_UNSIGNED, DTYPE_SIGNED, DTYPE_FLOAT, DTYPE_COMPLEX, DTYPE_TOKEN } ttpu_dtype_class;
 
 typedef struct base_dtype_info {
   const char *name;     /* PyTorch's: "float32" */
@@ -137,6 +138,12 @@ static inline size_t base_dtype_bytes(ttpu_dtype t) { return base_dtypes[t].byte
 static inline bool base_dtype_is_float(ttpu_dtype t) { return base_dtypes[t].cls == DTYPE_FLOAT; }
 static inline bool base_dtype_is_complex(ttpu_dtype t) { return base_dtypes[t].cls == DTYPE_COMPLEX; }
 static inline bool base_dtype_is_signed(ttpu_dtype t) { return base_dtypes[t].cls == DTYPE_SIGNED; }
+/* The rows RARE of dtypes.def. */
+static inline bool base_dtype_is_rare(ttpu_dtype t) { return t >= TTPU_TOKEN; }
+/* Bits that an element has, which are fewer than 8 * bytes for the narrow types. 0 for a token. */
+int base_dtype_bits(ttpu_dtype t);
+/* Bits of the exponent and of the mantissa of a float type. */
+void base_dtype_float_format(ttpu_dtype t, int *exponent, int *mantissa);
 /* Integers, not bool. */
 static inline bool base_dtype_is_integer(ttpu_dtype t) {
   return base_dtypes[t].cls == DTYPE_SIGNED || base_dtypes[t].cls == DTYPE_UNSIGNED;

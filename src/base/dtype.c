@@ -9,6 +9,7 @@ const base_dtype_info base_dtypes[TTPU_DTYPE_COUNT] = {
     [TTPU_NO_DTYPE] = {"(no dtype)", "none", 0, -1, 0, DTYPE_BOOL},
 #define DTYPE(ENUM, torch, bytes, scalar_type, hlo, pjrt, cls) \
   [TTPU_##ENUM] = {torch, hlo, bytes, scalar_type, pjrt, cls},
+#define RARE(ENUM, hlo, pjrt, cls) [TTPU_##ENUM] = {hlo, hlo, 1, -1, pjrt, cls},
 #include "base/dtypes.def"
 #undef DTYPE
 };
@@ -32,6 +33,9 @@ ttpu_dtype base_dtype_from_scalar_type(int scalar_type) {
 }
 
 ttpu_dtype base_dtype_from_pjrt(int pjrt_type) {
+  if (pjrt_type == 0) return TTPU_NO_DTYPE;
+  for (int t = TTPU_TOKEN; t < TTPU_DTYPE_COUNT; ++t)
+    if (base_dtypes[t].pjrt_type == pjrt_type) return (ttpu_dtype)t;
   switch (pjrt_type) {
 #define DTYPE(ENUM, torch, bytes, scalar_type, hlo, pjrt, cls) \
   case pjrt: return TTPU_##ENUM;
@@ -120,6 +124,103 @@ uint8_t base_f8e5m2_from_f32(float x) {
   return (uint8_t)(sign | narrow(magnitude, 5, 2));
 }
 
+/* ---- rare floats ----
+ *
+ * One description for all: value of a code = (-1)^sign * mantissa * 2^(exponent - bias). What the codes at the top mean is
+ * told by `top`: infinities and NaNs as IEEE has them, one NaN per sign, one NaN in the place of -0 (FNUZ), or nothing but
+ * numbers. Formats: https://github.com/jax-ml/ml_dtypes and the OCP microscaling specification. */
+
+typedef struct small_float {
+  int exponent_bits, mantissa_bits, bias;
+  enum { TOP_IEEE, TOP_NAN, TOP_UNSIGNED_ZERO, TOP_NUMBERS } top;
+} small_float;
+
+static const small_float small_floats[TTPU_DTYPE_COUNT] = {
+    [TTPU_F16] = {5, 10, 15, TOP_IEEE},
+    [TTPU_BF16] = {8, 7, 127, TOP_IEEE},
+    [TTPU_F8E5M2] = {5, 2, 15, TOP_IEEE},
+    [TTPU_F8E4M3FN] = {4, 3, 7, TOP_NAN},
+    [TTPU_F4E2M1FN] = {2, 1, 1, TOP_NUMBERS},
+    [TTPU_F6E2M3FN] = {2, 3, 1, TOP_NUMBERS},
+    [TTPU_F6E3M2FN] = {3, 2, 3, TOP_NUMBERS},
+    [TTPU_F8E3M4] = {3, 4, 3, TOP_IEEE},
+    [TTPU_F8E4M3] = {4, 3, 7, TOP_IEEE},
+    [TTPU_F8E4M3B11FNUZ] = {4, 3, 11, TOP_UNSIGNED_ZERO},
+    [TTPU_F8E4M3FNUZ] = {4, 3, 8, TOP_UNSIGNED_ZERO},
+    [TTPU_F8E5M2FNUZ] = {5, 2, 16, TOP_UNSIGNED_ZERO},
+    [TTPU_F8E8M0FNU] = {8, 0, 127, TOP_NAN},
+};
+
+int base_dtype_bits(ttpu_dtype t) {
+  switch (t) {
+    case TTPU_TOKEN: return 0;
+    case TTPU_BOOL: return 1;
+    case TTPU_I2:
+    case TTPU_U2: return 2;
+    case TTPU_I4:
+    case TTPU_U4:
+    case TTPU_F4E2M1FN: return 4;
+    case TTPU_F6E2M3FN:
+    case TTPU_F6E3M2FN: return 6;
+    default: return 8 * base_dtypes[t].bytes;
+  }
+}
+
+void base_dtype_float_format(ttpu_dtype t, int *exponent, int *mantissa) {
+  *exponent = t == TTPU_F64 ? 11 : small_floats[t].exponent_bits ? small_floats[t].exponent_bits : 8;
+  *mantissa = t == TTPU_F64 ? 52 : small_floats[t].exponent_bits ? small_floats[t].mantissa_bits : 23;
+}
+
+static double rare_widen(ttpu_dtype t, uint8_t code) {
+  const small_float *f = &small_floats[t];
+  if (t == TTPU_F8E8M0FNU) return code == 0xff ? NAN : ldexp(1, code - f->bias);
+  int magnitude_bits = f->exponent_bits + f->mantissa_bits;
+  unsigned magnitude = code & ((1u << magnitude_bits) - 1), sign = code >> magnitude_bits & 1;
+  int exponent = (int)(magnitude >> f->mantissa_bits);
+  unsigned mantissa = magnitude & ((1u << f->mantissa_bits) - 1), all = (1u << magnitude_bits) - 1;
+  if (f->top == TOP_UNSIGNED_ZERO && sign && !magnitude) return NAN;
+  if (f->top == TOP_NAN && magnitude == all) return sign ? -NAN : NAN;
+  if (f->top == TOP_IEEE && exponent == (1 << f->exponent_bits) - 1)
+    return mantissa ? (sign ? -NAN : NAN) : sign ? -INFINITY : INFINITY;
+  double value = exponent ? ldexp((double)(mantissa | 1u << f->mantissa_bits), exponent - f->bias - f->mantissa_bits)
+                          : ldexp((double)mantissa, 1 - f->bias - f->mantissa_bits);
+  return sign ? -value : value;
+}
+
+/* A power of two that is nearest, ties to the even code; there is no zero and no sign. */
+static uint8_t exponent_only_narrow(double x) {
+  if (!(x > 0) || isinf(x)) return x == 0 ? 0 : 0xff;
+  int exponent;
+  double part = frexp(x, &exponent); /* x = part * 2^exponent, part in [0.5, 1) */
+  int code = exponent - 1 + 127;
+  if (part > 0.75 || (part == 0.75 && (code & 1))) ++code;
+  return (uint8_t)(code < 0 ? 0 : code > 254 ? 0xff : code);
+}
+
+/* To nearest, ties to even. What is too large becomes infinity, else NaN, else the largest number, whichever there is. */
+static uint8_t rare_narrow(ttpu_dtype t, double x) {
+  const small_float *f = &small_floats[t];
+  if (t == TTPU_F8E8M0FNU) return exponent_only_narrow(x);
+  int magnitude_bits = f->exponent_bits + f->mantissa_bits, lowest = 1 - f->bias;
+  unsigned sign = signbit(x) ? 1u << magnitude_bits : 0, all = (1u << magnitude_bits) - 1;
+  unsigned infinity = all & ~((1u << f->mantissa_bits) - 1), largest = all - (f->top == TOP_NAN);
+  unsigned overflow = f->top == TOP_IEEE ? infinity : f->top == TOP_NAN ? all : largest;
+  bool nan_is_negative_zero = f->top == TOP_UNSIGNED_ZERO;
+  if (f->top == TOP_IEEE) largest = infinity - 1;
+  if (isnan(x)) {
+    if (nan_is_negative_zero) return (uint8_t)(1u << magnitude_bits);
+    return (uint8_t)(sign | (f->top == TOP_IEEE ? infinity | 1u << (f->mantissa_bits - 1) : overflow));
+  }
+  int exponent = lowest;
+  if (x != 0 && isfinite(x)) exponent = ilogb(x) < lowest ? lowest : ilogb(x);
+  double steps = isinf(x) ? INFINITY : rint(ldexp(fabs(x), f->mantissa_bits - exponent));
+  /* a number of `steps` smallest units of its binade; rounding up into the next binade needs no correction */
+  double code = steps + ldexp((double)(exponent - lowest), f->mantissa_bits);
+  if (!(code <= largest)) return (uint8_t)(nan_is_negative_zero ? 1u << magnitude_bits : sign | overflow);
+  if (code == 0 && nan_is_negative_zero) return 0;
+  return (uint8_t)(sign | (unsigned)code);
+}
+
 /* ---- one element ---- */
 
 #define LOAD(type, field)    \
@@ -161,6 +262,20 @@ base_scalar base_scalar_load(ttpu_dtype t, const void *p) {
       break;
     }
     case TTPU_C128: memcpy(v.d, p, sizeof v.d); break;
+    case TTPU_I2: v.i = (int8_t)(*(const uint8_t *)p << 6) >> 6; break;
+    case TTPU_I4: v.i = (int8_t)(*(const uint8_t *)p << 4) >> 4; break;
+    case TTPU_U2: v.u = *(const uint8_t *)p & 3; break;
+    case TTPU_U4: v.u = *(const uint8_t *)p & 15; break;
+    case TTPU_F4E2M1FN:
+    case TTPU_F6E2M3FN:
+    case TTPU_F6E3M2FN:
+    case TTPU_F8E3M4:
+    case TTPU_F8E4M3:
+    case TTPU_F8E4M3B11FNUZ:
+    case TTPU_F8E4M3FNUZ:
+    case TTPU_F8E5M2FNUZ:
+    case TTPU_F8E8M0FNU: v.d[0] = rare_widen(t, *(const uint8_t *)p); break;
+    case TTPU_TOKEN:
     case TTPU_NO_DTYPE:
     case TTPU_DTYPE_COUNT: break;
   }
@@ -197,6 +312,20 @@ void base_scalar_store(ttpu_dtype t, void *p, base_scalar v) {
       break;
     }
     case TTPU_C128: memcpy(p, v.d, sizeof v.d); break;
+    case TTPU_I2: *(int8_t *)p = (int8_t)((int8_t)(v.u << 6) >> 6); break;
+    case TTPU_I4: *(int8_t *)p = (int8_t)((int8_t)(v.u << 4) >> 4); break;
+    case TTPU_U2: *(uint8_t *)p = v.u & 3; break;
+    case TTPU_U4: *(uint8_t *)p = v.u & 15; break;
+    case TTPU_F4E2M1FN:
+    case TTPU_F6E2M3FN:
+    case TTPU_F6E3M2FN:
+    case TTPU_F8E3M4:
+    case TTPU_F8E4M3:
+    case TTPU_F8E4M3B11FNUZ:
+    case TTPU_F8E4M3FNUZ:
+    case TTPU_F8E5M2FNUZ:
+    case TTPU_F8E8M0FNU: *(uint8_t *)p = rare_narrow(t, v.d[0]); break;
+    case TTPU_TOKEN: *(uint8_t *)p = 0; break;
     case TTPU_NO_DTYPE:
     case TTPU_DTYPE_COUNT: break;
   }
@@ -235,7 +364,7 @@ static double float_round(ttpu_dtype to, double x) {
     case TTPU_BF16: return (double)base_f32_from_bf16(base_bf16_from_f32((float)x));
     case TTPU_F8E4M3FN: return (double)base_f32_from_f8e4m3fn(base_f8e4m3fn_from_f32((float)x));
     case TTPU_F8E5M2: return (double)base_f32_from_f8e5m2(base_f8e5m2_from_f32((float)x));
-    default: return (double)(float)x;
+    default: return base_dtype_is_rare(to) ? rare_widen(to, rare_narrow(to, x)) : (double)(float)x;
   }
 }
 

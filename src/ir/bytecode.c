@@ -5,10 +5,7 @@
 
 #include "ir/bytecode_int.h"
 
-#define TRY(call)              \
-  do {                         \
-    if (!(call)) return false; \
-  } while (0)
+#undef FAIL /* here a message names the byte */
 #define FAIL(...) return bytecode_fail(p, c, __VA_ARGS__), false
 
 /* ---- bytes ---------------------------------------------------------------------------------- */

@@ -4,10 +4,7 @@
 
 #include "ir/bytecode_int.h"
 
-#define TRY(call)              \
-  do {                         \
-    if (!(call)) return false; \
-  } while (0)
+#undef FAIL /* here a message names the byte */
 #define FAIL(...) return bytecode_fail(p, c, __VA_ARGS__), false
 
 /* The builtin dialect's codes (BuiltinDialectBytecode.td of MLIR). Locations are never asked for. */
@@ -152,7 +149,7 @@ static bool read_bools(parser *p, const cursor *c, const cursor *blob, int64_t c
 /* Elements in row-major order, or one for all. They stay where they are: whoever keeps them copies. */
 static bool read_elements(parser *p, const cursor *c, const cursor *blob, text_slice type, node *out) {
   text_reader t = bytecode_text(p, type);
-  text_attribute_type(&t, &out->type);
+  text_static_type(&t, &out->type);
   TRY(bytecode_text_done(p, c, &t));
   out->kind = NODE_DENSE;
   int64_t count = ir_numel(out->type);

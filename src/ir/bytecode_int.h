@@ -26,7 +26,7 @@
 #ifndef TTPU_IR_BYTECODE_INT_H
 #define TTPU_IR_BYTECODE_INT_H
 
-#include "ir/parse_int.h"
+#include "ir/parse_op.h"
 
 /* One version of an operation; vhlo.def is the list. Versions of the dialect are major * 100 + minor. */
 typedef struct vhlo_op {
@@ -105,9 +105,9 @@ typedef struct bytecode_entry { /* an attribute or a type */
   uint32_t dialect;
   bool custom; /* else its text form */
   uint8_t state;
-  text_slice text;     /* of a type, when read */
-  const node *node;    /* of an attribute, when read */
-  const ir_type *type; /* of a type that text_type takes, once asked for */
+  text_slice text;       /* of a type, when read */
+  const node *node;      /* of an attribute, when read */
+  const text_type *type; /* once asked for */
 } bytecode_entry;
 
 typedef struct bytecode_name { /* of an operation */
@@ -159,13 +159,13 @@ bool cursor_group(parser *p, cursor *c, uint32_t *dialect, uint64_t *count);
 bool bytecode_attribute(parser *p, uint32_t index, const node **out);
 bool bytecode_read_shardy(parser *p, cursor *c, node *out); /* bytecode_shardy.c: as text */
 bool bytecode_type_text(parser *p, uint32_t index, text_slice *out);
-bool bytecode_type(parser *p, uint32_t index, const ir_type **out); /* one that text_type takes */
+bool bytecode_type(parser *p, uint32_t index, const text_type **out);
 /* The text readers over a piece of text: what fails there is told at c. */
 text_reader bytecode_text(parser *p, text_slice text);
 bool bytecode_text_done(parser *p, const cursor *c, const text_reader *t);
 bool cursor_attribute(parser *p, cursor *c, const node **out); /* by its index */
 bool cursor_type_text(parser *p, cursor *c, text_slice *out);
-bool cursor_type(parser *p, cursor *c, const ir_type **out);
+bool cursor_type(parser *p, cursor *c, const text_type **out);
 /* An attribute's text form, for those that are kept as text (a custom call's dictionary). */
 bool bytecode_attribute_text(parser *p, const node *n, text_slice *out);
 

@@ -5,10 +5,8 @@
 
 #include "ir/bytecode_int.h"
 
-#define TRY(call)              \
-  do {                         \
-    if (!(call)) return false; \
-  } while (0)
+#undef FAIL /* here a message names the byte */
+#undef UNSUPPORTED
 #define FAIL(...) return bytecode_fail(p, c, __VA_ARGS__), false
 #define UNSUPPORTED(...) return text_fail(&p->text, TTPU_UNIMPLEMENTED, __VA_ARGS__), false
 
@@ -130,7 +128,7 @@ static bool read_block_head(parser *p, cursor *c, uint64_t *operations, types *a
     if (type >= b->type_count) FAIL("type %" PRIu64 " of %u", type, b->type_count);
     if (has_location) TRY(cursor_index(p, c, b->attribute_count, "attribute", &location));
     if (!arguments) continue;
-    const ir_type *read;
+    const text_type *read;
     TRY(bytecode_type(p, (uint32_t)type, &read));
     arguments->data[arguments->count++] = *read;
   }
@@ -198,20 +196,26 @@ static bool define(parser *p, scope *s, ir_value v) {
 
 static bool read_operations(parser *p, cursor *c, uint64_t count, scope *s, values *returned);
 
-static bool read_region(parser *p, cursor *c, ir_region **out) {
+/* `like`: the operands, whose sizes the arguments have where their types leave them open. */
+static bool read_region(parser *p, cursor *c, const values *like, ir_region **out) {
   uint32_t count;
   uint64_t operations;
   scope s;
   types arguments = {0};
   values returned = {0};
   ir_region *outer;
+  ir_type *argument_types;
   if (++p->depth > DEEPEST) FAIL("regions nested more than %d deep", DEEPEST);
   TRY(read_region_head(p, c, &count));
   TRY(read_block_head(p, c, &operations, &arguments));
   TRY(open_scope(p, count, &s));
-  *out = ir_region_begin(&p->b, arguments.count, arguments.data, &outer);
+  TRY(parse_argument_types(p, like, &arguments, &argument_types));
+  *out = ir_region_begin(&p->b, arguments.count, argument_types, &outer);
   TRY(parse_check_builder(p));
-  for (uint32_t i = 0; i < arguments.count; ++i) TRY(define(p, &s, (*out)->first_arg + i));
+  for (uint32_t i = 0; i < arguments.count; ++i) {
+    TRY(define(p, &s, (*out)->first_arg + i));
+    TRY(parse_set_quantization(p, (*out)->first_arg + i, arguments.data[i].quantized));
+  }
   TRY(read_operations(p, c, operations, &s, &returned));
   ir_region_end(&p->b, outer, returned.count, returned.data);
   TRY(parse_check_builder(p));
@@ -327,7 +331,7 @@ static bool read_result_types(parser *p, const head *h, types *out) {
   out->data = text_room(&p->text, h->result_count * sizeof *out->data);
   if (!out->data) return false;
   for (uint32_t i = 0; i < h->result_count; ++i) {
-    const ir_type *type;
+    const text_type *type;
     TRY(cursor_type(p, c, &type));
     out->data[out->count++] = *type;
   }
@@ -341,7 +345,8 @@ static bool read_regions(parser *p, cursor *c, const head *h, statement *s) {
   if (!s->regions) return false;
   TRY(enter_regions(p, c, h, &inner));
   if (h->isolated) p->bytecode->frame = p->bytecode->value_count;
-  for (uint32_t i = 0; i < h->region_count; ++i) TRY(read_region(p, &inner, &s->regions[s->region_count++]));
+  for (uint32_t i = 0; i < h->region_count; ++i)
+    TRY(read_region(p, &inner, &s->operands, &s->regions[s->region_count++]));
   p->bytecode->frame = frame;
   return leave_regions(p, c, h, &inner);
 }
@@ -366,7 +371,7 @@ static bool read_operation(parser *p, cursor *c, scope *s, values *returned, boo
   if (p->b.func->value_count > MOST_VALUES) UNSUPPORTED("more than %d values", MOST_VALUES);
   p->text.at = (const char *)h.at; /* its regions had places of their own */
   p->text.operation = made->name;
-  TRY(parse_append(p, made));
+  TRY(parse_run(p, made));
   for (uint32_t i = 0; i < h.result_count; ++i) TRY(define(p, s, made->all ? made->all[i] : made->first + i));
   return true;
 }
@@ -471,9 +476,8 @@ bool bytecode_call(parser *p, text_slice name, const values *operands, values *r
   b->frame = b->value_count;
   TRY(open_scope(p, count, &s));
   for (uint32_t i = 0; i < parameters.count; ++i) {
-    if (!ir_type_equal(parameters.data[i], ir_type_of(p->b.func, operands->data[i])))
-      FAIL("@%.*s takes %s, not %s", length, name.data, IR_SHOW(parameters.data[i]),
-           IR_SHOW(ir_type_of(p->b.func, operands->data[i])));
+    if (!parse_value_matches(p, operands->data[i], &parameters.data[i]))
+      FAIL("@%.*s takes %s as value %u", length, name.data, parse_show(p, &parameters.data[i]), i);
     TRY(define(p, &s, operands->data[i]));
   }
   TRY(read_operations(p, &at, operations, &s, returned));
@@ -494,6 +498,7 @@ bool bytecode_read_main(parser *p, function *f) {
   values returned = {0};
   scope s;
   bool any = false;
+  uint32_t number = 0;
   f->open = true;
   TRY(enter_function(p, f, &at, &count, &operations, &parameters));
   TRY(open_scope(p, count, &s));
@@ -501,16 +506,15 @@ bool bytecode_read_main(parser *p, function *f) {
   if (!donate) return false;
   const node *attrs = node_find(&f->attrs, "arg_attrs");
   for (uint32_t i = 0; i < parameters.count; ++i) {
-    ir_value v = ir_param(&p->b, parameters.data[i]);
-    TRY(parse_check_builder(p) && define(p, &s, v));
+    ir_value v;
+    TRY(parse_parameter(p, &parameters.data[i], &number, &v) && define(p, &s, v));
     donate[i] = attrs && attrs->kind == NODE_ARRAY && i < attrs->count && parse_donates(&attrs->entries[i].value);
     any |= donate[i];
   }
-  if (any) {
+  if (any && number == parameters.count) {
     p->b.func->donate = base_arena_dup(p->b.func->arena, donate, parameters.count * sizeof *donate);
     if (!p->b.func->donate) return text_no_memory(&p->text);
   }
   TRY(read_operations(p, &at, operations, &s, &returned));
-  ir_return(&p->b, returned.count, returned.data);
-  return parse_check_builder(p);
+  return parse_return(p, &returned);
 }

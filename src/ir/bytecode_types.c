@@ -4,10 +4,7 @@
 
 #include "ir/bytecode_int.h"
 
-#define TRY(call)              \
-  do {                         \
-    if (!(call)) return false; \
-  } while (0)
+#undef FAIL /* here a message names the byte */
 #define FAIL(...) return bytecode_fail(p, c, __VA_ARGS__), false
 
 /* The builtin dialect's codes (BuiltinDialectBytecode.td of MLIR). */
@@ -266,15 +263,15 @@ bool bytecode_text_done(parser *p, const cursor *c, const text_reader *t) {
   return text_fail(&p->text, t->status, "in %.*s: %s", length, t->start, base_message());
 }
 
-bool bytecode_type(parser *p, uint32_t index, const ir_type **out) {
+bool bytecode_type(parser *p, uint32_t index, const text_type **out) {
   bytecode_entry *e = &p->bytecode->types[index];
   text_slice text;
   TRY(bytecode_type_text(p, index, &text));
   if (!e->type) {
-    ir_type *type = text_room(&p->text, sizeof *type);
+    text_type *type = text_room(&p->text, sizeof *type);
     if (!type) return false;
     text_reader t = bytecode_text(p, text);
-    text_type(&t, type);
+    text_read_type(&t, type, 0);
     TRY(bytecode_text_done(p, &e->bytes, &t));
     e->type = type;
   }
@@ -287,7 +284,7 @@ bool cursor_type_text(parser *p, cursor *c, text_slice *out) {
   return cursor_index(p, c, p->bytecode->type_count, "type", &index) && bytecode_type_text(p, index, out);
 }
 
-bool cursor_type(parser *p, cursor *c, const ir_type **out) {
+bool cursor_type(parser *p, cursor *c, const text_type **out) {
   uint32_t index;
   return cursor_index(p, c, p->bytecode->type_count, "type", &index) && bytecode_type(p, index, out);
 }

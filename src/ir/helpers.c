@@ -328,7 +328,7 @@ static ir_value extreme(ir_builder *b, ttpu_dtype dtype, int sign) {
   if (b->status) return 0;
   if (dtype <= TTPU_NO_DTYPE || dtype >= TTPU_DTYPE_COUNT)
     return ir_fail(b, TTPU_INVALID_ARGUMENT, "%d is not a dtype", (int)dtype);
-  int bits = (int)base_dtype_bytes(dtype) * 8;
+  int bits = base_dtype_bits(dtype);
   switch (base_dtypes[dtype].cls) {
     case DTYPE_BOOL: return ir_scalar_i64(b, dtype, sign > 0);
     case DTYPE_UNSIGNED: return ir_scalar_i64(b, dtype, sign > 0 ? -1 : 0); /* wraps to the largest */
@@ -337,6 +337,8 @@ static ir_value extreme(ir_builder *b, ttpu_dtype dtype, int sign) {
       return ir_scalar_i64(b, dtype, sign > 0 ? high : -high - 1);
     }
     case DTYPE_FLOAT:
+      if (base_dtype_is_rare(dtype))
+        return ir_fail(b, TTPU_UNIMPLEMENTED, "the extremes of %s", base_dtypes[dtype].name);
       return ir_scalar_f64(b, dtype,
                            sign * (dtype == TTPU_F8E4M3FN ? 448.0 : (double)INFINITY)); /* e4m3fn has no inf */
     default: return ir_fail(b, TTPU_INVALID_ARGUMENT, "%s has no order", base_dtypes[dtype].name);
@@ -348,6 +350,10 @@ ir_value ir_highest(ir_builder *b, ttpu_dtype dtype) { return extreme(b, dtype, 
 
 ir_value ir_philox(ir_builder *b, ir_value state, ttpu_dtype dtype, uint32_t rank, const int64_t *dims) {
   if (b->status) return 0;
+  ir_type has = TYPE(state);
+  if (has.dtype != TTPU_U64 || has.rank != 1 || has.dims[0] < 2 || has.dims[0] > 3)
+    return ir_fail(b, TTPU_INVALID_ARGUMENT,
+                   "rng_bit_generator: initial state is %s, expected tensor<2xui64> or tensor<3xui64>", IR_SHOW(has));
   if (dtype != TTPU_U32 && dtype != TTPU_U64) return ir_fail(b, TTPU_INVALID_ARGUMENT, "philox: bits are ui32 or ui64");
   const ir_rng_bit_generator_attrs attrs = {IR_RNG_PHILOX};
   const ir_type given[2] = {TYPE(state), {(uint8_t)dtype, (uint8_t)rank, rank ? dims : ir_no_dims}};

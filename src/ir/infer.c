@@ -239,7 +239,10 @@ bool infer_same(ir_inference *in) {
   ir_type t = T(0);
   TRY(infer_check_class(in, t));
   if (in->operand_count > 1) TRY(infer_check_equal_operands(in, 0));
+  int64_t size = 0;
   switch (in->kind) {
+    case IR_COLLECTIVE_PERMUTE: TRY(infer_check_pairs(in)); break;
+    case IR_COLLECTIVE_BROADCAST: TRY(infer_check_groups(in, &size)); break;
     case IR_REVERSE:
       TRY(infer_check_dims(in, "dimensions", ((const ir_dims_attrs *)in->attrs)->dimensions, t.rank));
       break;
@@ -310,13 +313,13 @@ bool infer_clamp(ir_inference *in) {
 
 static bool check_bitcast(ir_inference *in, ir_type t, ir_type to) {
   bool either_complex = base_dtype_is_complex((ttpu_dtype)t.dtype) || base_dtype_is_complex((ttpu_dtype)to.dtype);
-  bool either_bool = t.dtype == TTPU_BOOL || to.dtype == TTPU_BOOL;
-  CHECK(!either_bool || t.dtype == to.dtype, "%s to %s: an i1 has one bit", IR_SHOW(t), IR_SHOW(to));
   CHECK(!either_complex || (base_dtype_is_complex((ttpu_dtype)t.dtype) && base_dtype_is_complex((ttpu_dtype)to.dtype)),
         "%s to %s: complex on one side only", IR_SHOW(t), IR_SHOW(to));
-  size_t from_bytes = base_dtype_bytes((ttpu_dtype)t.dtype), to_bytes = base_dtype_bytes((ttpu_dtype)to.dtype);
-  ir_type wide = from_bytes >= to_bytes ? t : to, narrow = from_bytes >= to_bytes ? to : t;
-  int64_t ratio = (int64_t)(from_bytes >= to_bytes ? from_bytes / to_bytes : to_bytes / from_bytes);
+  int from_bits = base_dtype_bits((ttpu_dtype)t.dtype), to_bits = base_dtype_bits((ttpu_dtype)to.dtype);
+  ir_type wide = from_bits >= to_bits ? t : to, narrow = from_bits >= to_bits ? to : t;
+  int most = from_bits >= to_bits ? from_bits : to_bits, least = from_bits >= to_bits ? to_bits : from_bits;
+  CHECK(least && most % least == 0, "%s to %s: %d bits and %d", IR_SHOW(t), IR_SHOW(to), from_bits, to_bits);
+  int64_t ratio = most / least;
   bool fits = ratio == 1 ? ir_same_dims(t, to)
                          : narrow.rank == wide.rank + 1 && narrow.dims[wide.rank] == ratio &&
                                ir_same_dims(wide, (ir_type){0, wide.rank, narrow.dims});
@@ -336,9 +339,45 @@ static bool check_broadcast(ir_inference *in, ir_type t, ir_type to) {
   return true;
 }
 
+/* Every `step`-th number from `first` on is used once: -1 is no number where `padded`; with `all` none is left out. */
+static bool check_ids(ir_inference *in, const char *what, ir_i64s ids, uint32_t first, uint32_t step, bool padded,
+                      bool all) {
+  enum { MOST_IDS = 1 << 20 };
+  int64_t most = 0;
+  uint32_t used = 0;
+  for (uint32_t i = first; i < ids.count; i += step) {
+    CHECK((ids.data[i] >= 0 && ids.data[i] < MOST_IDS) || (padded && ids.data[i] == -1), "%s: %lld is no id", what,
+          (long long)ids.data[i]);
+    if (ids.data[i] > most) most = ids.data[i];
+  }
+  bool *seen = base_calloc((size_t)most + 1, sizeof *seen), ok = true;
+  if (!seen) return infer_no_memory(in);
+  for (uint32_t i = first; i < ids.count && ok; i += step) {
+    int64_t id = ids.data[i];
+    if (id < 0) continue;
+    if (seen[id]) ok = infer_fail(in, "%s: id %lld is named twice", what, (long long)id);
+    else seen[id] = true, ++used;
+  }
+  for (uint32_t id = 0; all && id < used && ok; ++id)
+    if (!seen[id]) ok = infer_fail(in, "%s: id %u is left out", what, id);
+  base_free(seen);
+  return ok;
+}
+
+bool infer_check_pairs(ir_inference *in) {
+  const ir_replica_groups_attrs *a = in->attrs;
+  CHECK(a->replica_groups.count == 2 * (uint64_t)a->group_count, "source_target_pairs are not pairs");
+  return check_ids(in, "the sources", a->replica_groups, 0, 2, false, false) &&
+         check_ids(in, "the targets", a->replica_groups, 1, 2, false, false);
+}
+
 bool infer_check_groups(ir_inference *in, int64_t *size) {
   const ir_replica_groups_attrs *a = in->attrs;
   int64_t count = a->group_count;
+  bool padded = in->kind == IR_ALL_REDUCE, partial = in->kind == IR_COLLECTIVE_BROADCAST;
+  CHECK(!a->use_global_device_ids || a->channel_id > 0, "use_global_device_ids needs a channel, channel_id is %lld",
+        (long long)a->channel_id);
+  TRY(check_ids(in, "replica_groups", a->replica_groups, 0, 1, padded, !partial));
   CHECK(count >= 0 && (count == 0 ? a->replica_groups.count == 0 : a->replica_groups.count % count == 0),
         "%u replica ids in %lld groups", a->replica_groups.count, (long long)count);
   *size = count ? a->replica_groups.count / count : 0; /* 0: all replicas, however many */
@@ -359,6 +398,8 @@ static bool check_collective(ir_inference *in) {
     memcpy(dims, t.dims, t.rank * sizeof *dims);
     if (in->kind == IR_ALL_TO_ALL) {
       TRY(infer_check_dim(in, "concat_dimension", a->concat_dimension, t.rank));
+      CHECK(!size || size == a->split_count, "split_count is %lld, but groups have %lld", (long long)a->split_count,
+            (long long)size);
       CHECK(a->split_count > 0 && dims[a->dimension] % a->split_count == 0,
             "dimension %lld of %s does not split into %lld", (long long)a->dimension, IR_SHOW(t),
             (long long)a->split_count);
@@ -368,8 +409,11 @@ static bool check_collective(ir_inference *in) {
     } else {
       int64_t whole = in->kind == IR_ALL_GATHER ? to.dims[a->dimension] : t.dims[a->dimension];
       int64_t part = in->kind == IR_ALL_GATHER ? t.dims[a->dimension] : to.dims[a->dimension];
-      CHECK(part ? whole % part == 0 && (!size || whole / part == size) : whole == 0,
-            "dimension %lld: %s does not become %s over groups of %lld", (long long)a->dimension, IR_SHOW(t),
+      /* groups of replica ids with a channel are joined over the partitions, of which types say nothing */
+      bool joined = a->channel_id > 0 && !a->use_global_device_ids && size;
+      bool fits = part ? whole % part == 0 : whole == 0;
+      if (fits && part && size) fits = joined ? whole / part % size == 0 : whole / part == size;
+      CHECK(fits, "dimension %lld: %s does not become %s over groups of %lld", (long long)a->dimension, IR_SHOW(t),
             IR_SHOW(to), (long long)size);
       dims[a->dimension] = to.dims[a->dimension];
     }
@@ -417,22 +461,24 @@ bool infer_given(ir_inference *in) {
     case IR_CUSTOM_CALL:
       CHECK(((const ir_custom_call_attrs *)in->attrs)->call_target_name, "no call_target_name");
       break;
+    case IR_RECV:
+    case IR_INFEED:
+      CHECK(T(0).dtype == TTPU_TOKEN, "operand is %s, expected a token", IR_SHOW(T(0)));
+      for (uint32_t i = 0; i + 1 < in->result_count; ++i)
+        CHECK(in->results[i].dtype != TTPU_TOKEN, "result %u is a token", i);
+      CHECK(in->result_count && in->results[in->result_count - 1].dtype == TTPU_TOKEN, "the last result is no token");
+      break;
     default: break;
   }
   return true;
 }
 
 bool infer_rng_bit_generator(ir_inference *in) {
-  const ir_rng_bit_generator_attrs *a = in->attrs;
-  ir_type state = T(0);
+  ir_type state = T(0); /* which states there are is the executor's to say */
   CHECK(in->given_count == 1 || in->given_count == 2, "the type of the bits must be given");
   ir_type bits = in->given[in->given_count - 1];
-  bool shaped = state.dtype == TTPU_U64 && state.rank == 1;
-  bool sized =
-      shaped && (a->rng_algorithm == IR_RNG_THREE_FRY ? state.dims[0] == 2 : state.dims[0] == 2 || state.dims[0] == 3);
-  CHECK(sized, "initial state is %s, expected tensor<2xui64>%s", IR_SHOW(state),
-        a->rng_algorithm == IR_RNG_THREE_FRY ? "" : " or tensor<3xui64>");
-  CHECK(base_dtype_is_integer((ttpu_dtype)bits.dtype), "bits are %s, expected integers", IR_SHOW(bits));
+  ttpu_dtype dtype = (ttpu_dtype)bits.dtype;
+  CHECK(base_dtype_is_integer(dtype) || base_dtype_is_float(dtype), "bits are %s, expected numbers", IR_SHOW(bits));
   TRY(infer_results(in, 2));
   in->results[0] = state;
   return infer_fresh(in, bits.rank, bits.dims, (ttpu_dtype)bits.dtype, &in->results[1]);

@@ -60,6 +60,7 @@ bool infer_check_strided(ir_inference *in, ir_type operand, ir_type view);
 bool infer_check_window(ir_inference *in, ir_type t, const ir_window_attrs *a, int64_t *dims);
 /* Replica groups are rows of one length, *size; 0: all replicas, however many. */
 bool infer_check_groups(ir_inference *in, int64_t *size);
+bool infer_check_pairs(ir_inference *in); /* source_target_pairs */
 
 static inline bool has(ir_i64s list, int64_t v) {
   for (uint32_t i = 0; i < list.count; ++i)

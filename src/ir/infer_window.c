@@ -249,6 +249,37 @@ bool infer_region_yield(ir_inference *in) {
   return true;
 }
 
+bool infer_token(ir_inference *in) {
+  bool values = in->kind == IR_SEND || in->kind == IR_OUTFEED; /* in front of the token */
+  CHECK(!values || in->operand_count, "no token");
+  for (uint32_t i = 0; values && i + 1 < in->operand_count; ++i)
+    CHECK(T(i).dtype != TTPU_TOKEN, "operand %u is a token", i);
+  for (uint32_t i = values ? in->operand_count - 1 : 0; i < in->operand_count; ++i)
+    CHECK(T(i).dtype == TTPU_TOKEN, "operand %u is %s, expected a token", i, IR_SHOW(T(i)));
+  return infer_result(in, (ir_type){TTPU_TOKEN, 0, ir_no_dims});
+}
+
+/* A region over scalars, run for every index; all dimensions are named. */
+bool infer_map(ir_inference *in) {
+  const ir_op *ret = NULL;
+  ir_i64s dims = ((const ir_dims_attrs *)in->attrs)->dimensions;
+  CHECK(in->operand_count >= 1, "no operand");
+  ir_type t = T(0);
+  CHECK(dims.count == t.rank, "%u dimensions, expected all of %s", dims.count, IR_SHOW(t));
+  for (uint32_t i = 0; i < dims.count; ++i) CHECK(dims.data[i] == i, "dimensions are not 0, 1, 2, ...");
+  TRY(infer_region_args(in, 0, in->operand_count));
+  for (uint32_t i = 0; i < in->operand_count; ++i) {
+    CHECK(ir_same_dims(T(i), t), "operand %u is %s, but operand 0 is %s", i, IR_SHOW(T(i)), IR_SHOW(t));
+    ir_type arg = infer_region_arg(in, 0, i);
+    CHECK(is_scalar(arg, (ttpu_dtype)T(i).dtype), "argument %u of the region is %s, expected a scalar of %s", i,
+          IR_SHOW(arg), base_dtypes[T(i).dtype].hlo_name);
+  }
+  TRY(infer_region_return(in, 0, 1, &ret));
+  ir_type back = ir_type_of(in->func, ret->operands[0]);
+  CHECK(back.rank == 0, "the region returns %s, expected a scalar", IR_SHOW(back));
+  return infer_result(in, (ir_type){back.dtype, t.rank, t.dims});
+}
+
 bool infer_nothing(ir_inference *in) { return infer_results(in, 0); }
 
 /* ---- linear algebra, FFT -------------------------------------------------------------------- */

@@ -278,6 +278,43 @@ typedef struct ir_annotations {
   const char *const *arguments, *const *results;
 } ir_annotations;
 ttpu_status ir_func_print_annotated(const ir_func *f, const ir_annotations *annotations, base_text *out);
+
+/* A statement of a test about two values: check.expect_eq and its like. */
+typedef enum { IR_CHECK_EQ, IR_CHECK_ALMOST_EQ, IR_CHECK_CLOSE } ir_check_kind;
+typedef struct ir_check {
+  ir_check_kind kind;
+  uint32_t actual, expected; /* which results of the function */
+  uint32_t line;
+  double tolerance;          /* ALMOST_EQ: of the difference */
+  uint64_t min_ulp, max_ulp; /* CLOSE */
+} ir_check;
+enum { IR_PARSE_ANY = -1 };
+typedef struct ir_parse_options {
+  const char *entry; /* which function; NULL: @main, else the first public one */
+  /* The sizes of parameters written with `?`, and the values of integers that sizes depend on (NULL: not known). */
+  uint32_t argument_count; /* 0: nothing is known */
+  const ir_type *arguments;
+  const int64_t *const *known;
+  /* Takes check.* operations instead of refusing them: the values that they compare become further results of the
+   * function. base_free frees the list. */
+  bool take_checks;
+  ir_precision precision; /* of products that ask for no finer one */
+  ir_check *checks;
+  uint32_t check_count, check_capacity;
+} ir_parse_options;
+/* The same with options; a program with `?` becomes the static one for the given sizes. */
+ttpu_status ir_parse_with(base_arena *arena, const char *text, size_t length, ir_parse_options *options, ir_func **out);
+
+/* What ir_parse_list tells of a function. Types are valid during the call. */
+typedef struct ir_listed {
+  const char *name; /* NUL-terminated */
+  bool is_private;
+  uint32_t argument_count;
+  const ir_type *arguments; /* `?` is IR_PARSE_ANY; a tuple's type has no dtype */
+} ir_listed;
+/* Calls each(context, function) for the functions of a module, in order, without reading their bodies. */
+ttpu_status ir_parse_list(const char *text, size_t length, void (*each)(void *context, const ir_listed *function),
+                          void *context);
 /* Replaces composites for which keep(kind) is false (keep NULL: all) by their decompositions, into a new function. */
 ttpu_status ir_decompose(const ir_func *f, base_arena *arena, bool (*keep)(ir_kind), ir_func **out);
 base_hash128 ir_func_hash(const ir_func *f);

@@ -1,28 +1,19 @@
-/* The reader of modules: generic MLIR text to an ir_func. It takes what print.c writes and what other tools print in
- * generic form: both spellings of functions, properties in <{...}>, locations, aliases.
+/* The reader of modules: MLIR text to an ir_func. It takes what print.c writes and what other tools print, operations in
+ * generic form here and in StableHLO's own form in parse_pretty.c: both spellings of functions, properties in <{...}>,
+ * locations, aliases.
  *
  * Functions are found first, by skipping over their bodies. @main is then read into the result; a call reads the
- * callee's text again, in place, with its parameters bound to the call's operands. A stablehlo.composite of ours
- * becomes the operation it names, any other its decomposition. */
+ * callee's text again, in place, with its parameters bound to the call's operands. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/parse_int.h"
-
-#define TRY(call)              \
-  do {                         \
-    if (!(call)) return false; \
-  } while (0)
-
-#define FAIL(...) return text_fail(&p->text, TTPU_INVALID_ARGUMENT, __VA_ARGS__)
-#define UNSUPPORTED(...) return text_fail(&p->text, TTPU_UNIMPLEMENTED, __VA_ARGS__)
+#include "ir/parse_op.h"
 
 static bool no_memory(parser *p) { return text_no_memory(&p->text); }
 
-static void *take(parser *p, size_t bytes) { return text_room(&p->text, bytes); }
+void *parse_room(parser *p, size_t bytes) { return text_room(&p->text, bytes); }
 
-/* The builder's failure, told with the position. */
 bool parse_check_builder(parser *p) {
   return p->b.status == TTPU_OK || text_fail(&p->text, p->b.status, "%s", p->b.message);
 }
@@ -31,7 +22,7 @@ bool parse_check_builder(parser *p) {
 
 static uint32_t bucket_of(text_slice name) { return (uint32_t)(base_hash(0, name.data, name.length) % BUCKETS); }
 
-static bool bind(parser *p, text_slice name, ir_value first, const ir_value *list, uint32_t count) {
+bool parse_bind(parser *p, text_slice name, ir_value first, const ir_value *list, uint32_t count) {
   if (!BASE_GROW(p->bindings, p->binding_count, p->binding_capacity)) return no_memory(p);
   uint32_t bucket = bucket_of(name);
   p->bindings[p->binding_count] = (binding){name, first, list, count, p->frame, p->buckets[bucket]};
@@ -39,19 +30,19 @@ static bool bind(parser *p, text_slice name, ir_value first, const ir_value *lis
   return true;
 }
 
-static void unbind_to(parser *p, uint32_t count) {
+void parse_unbind_to(parser *p, uint32_t count) {
   while (p->binding_count > count) {
     binding *b = &p->bindings[--p->binding_count];
     p->buckets[bucket_of(b->name)] = b->next;
   }
 }
 
-static bool value_name(parser *p, text_slice *out) { return text_expect(&p->text, "%") && text_word(&p->text, out); }
+bool parse_value_name(parser *p, text_slice *out) { return text_expect(&p->text, "%") && text_word(&p->text, out); }
 
 /* %name or %name#2. */
-static bool read_value(parser *p, ir_value *out) {
+bool parse_read_value(parser *p, ir_value *out) {
   text_slice name;
-  TRY(value_name(p, &name));
+  TRY(parse_value_name(p, &name));
   int64_t number = 0;
   if (text_take(&p->text, "#")) TRY(text_integer(&p->text, &number));
   for (int32_t i = p->buckets[bucket_of(name)]; i >= 0; i = p->bindings[i].next) {
@@ -67,7 +58,7 @@ static bool read_value(parser *p, ir_value *out) {
 bool parse_push(parser *p, void **data, uint32_t count, uint32_t *capacity, size_t size) {
   if (count < *capacity) return true;
   uint32_t more = *capacity ? 2 * *capacity : 8;
-  void *memory = take(p, more * size);
+  void *memory = parse_room(p, more * size);
   if (!memory) return false;
   if (count) memcpy(memory, *data, count * size);
   *data = memory;
@@ -75,22 +66,41 @@ bool parse_push(parser *p, void **data, uint32_t count, uint32_t *capacity, size
   return true;
 }
 
-static bool read_operands(parser *p, values *out) {
+bool parse_push_value(parser *p, values *list, ir_value v) {
+  TRY(parse_push(p, (void **)&list->data, list->count, &list->capacity, sizeof *list->data));
+  list->data[list->count++] = v;
+  return true;
+}
+
+bool parse_push_type(parser *p, types *list, text_type type) {
+  TRY(parse_push(p, (void **)&list->data, list->count, &list->capacity, sizeof *list->data));
+  list->data[list->count++] = type;
+  return true;
+}
+
+bool parse_read_operands(parser *p, values *out) {
   if (!text_peek(&p->text, "%")) return text_ok(&p->text);
   do {
-    TRY(parse_push(p, (void **)&out->data, out->count, &out->capacity, sizeof *out->data));
-    TRY(read_value(p, &out->data[out->count++]));
+    ir_value v;
+    TRY(parse_read_value(p, &v));
+    TRY(parse_push_value(p, out, v));
   } while (text_take(&p->text, ","));
   return true;
 }
 
 static bool read_type(parser *p, types *out) {
-  TRY(parse_push(p, (void **)&out->data, out->count, &out->capacity, sizeof *out->data));
-  return text_type(&p->text, &out->data[out->count++]);
+  text_type type;
+  return text_read_type(&p->text, &type, 0) && parse_push_type(p, out, type);
+}
+
+bool parse_read_type_list(parser *p, types *out) {
+  do TRY(read_type(p, out));
+  while (text_take(&p->text, ","));
+  return true;
 }
 
 /* A type, or types in parentheses, perhaps with attributes. */
-static bool read_types(parser *p, types *out) {
+bool parse_read_types(parser *p, types *out) {
   text_reader *t = &p->text;
   if (!text_take(t, "(")) return read_type(p, out);
   if (text_take(t, ")")) return true;
@@ -102,46 +112,154 @@ static bool read_types(parser *p, types *out) {
   return text_expect(t, ")");
 }
 
+/* ---- written types and values --------------------------------------------------------------- */
+
+const char *parse_show(parser *p, const text_type *type) {
+  if (type->tuple) return "a tuple";
+  char *text = parse_room(p, IR_TYPE_TEXT);
+  if (!text) return "a tensor";
+  size_t at = (size_t)snprintf(text, IR_TYPE_TEXT, "tensor<%s", type->unranked ? "*x" : "");
+  for (uint32_t i = 0; i < type->type.rank && at < IR_TYPE_TEXT; ++i) {
+    if (type->type.dims[i] == TEXT_ANY) at += (size_t)snprintf(text + at, IR_TYPE_TEXT - at, "?x");
+    else at += (size_t)snprintf(text + at, IR_TYPE_TEXT - at, "%lldx", (long long)type->type.dims[i]);
+  }
+  if (at < IR_TYPE_TEXT) snprintf(text + at, IR_TYPE_TEXT - at, "%s>", base_dtypes[type->type.dtype].hlo_name);
+  return text;
+}
+
+bool parse_resolve(parser *p, const text_type *written, ir_type like, ir_type *out) {
+  if (written->tuple) return false;
+  *out = written->type;
+  if (written->unranked) {
+    out->rank = like.rank, out->dims = like.dims;
+    return true;
+  }
+  if (!written->dynamic) return true;
+  if (like.rank != written->type.rank) return false;
+  int64_t *dims = parse_room(p, like.rank * sizeof *dims);
+  if (!dims) return false;
+  for (uint32_t i = 0; i < like.rank; ++i)
+    dims[i] = written->type.dims[i] == TEXT_ANY ? like.dims[i] : written->type.dims[i];
+  out->dims = dims;
+  return true;
+}
+
+bool parse_value_matches(parser *p, ir_value v, const text_type *type) {
+  if (!(v & TUPLE_VALUE)) {
+    ir_type is = ir_type_of(p->b.func, v), want;
+    return parse_resolve(p, type, is, &want) && ir_type_equal(is, want);
+  }
+  const values *tuple = &p->tuples[v & ~(uint32_t)TUPLE_VALUE];
+  if (!type->tuple || type->count != tuple->count) return false;
+  for (uint32_t i = 0; i < tuple->count; ++i)
+    if (!parse_value_matches(p, tuple->data[i], &type->elements[i])) return false;
+  return true;
+}
+
+static const char *show_value(parser *p, ir_value v) {
+  if (v & TUPLE_VALUE) return "a tuple";
+  text_type type = {.type = ir_type_of(p->b.func, v)};
+  return parse_show(p, &type);
+}
+
 /* ---- operations ----------------------------------------------------------------------------- */
 
 static bool read_block(parser *p, values *returned, bool *done);
-static bool inline_function(parser *p, text_slice name, const values *operands, values *returned);
 
-static bool read_region(parser *p, ir_region **out) {
+/* ^bb0(%a: type, %b: type): or nothing. */
+static bool read_block_head(parser *p, types *arguments, text_slice **names) {
   text_reader *t = &p->text;
-  uint32_t mark = p->binding_count;
-  types arg_types = {0};
-  text_slice *names = NULL, label;
-  uint32_t name_capacity = 0;
-  if (++p->depth > DEEPEST) FAIL("regions nested more than %d deep", DEEPEST);
-  TRY(text_expect(t, "{"));
-  if (text_take(t, "^")) {
-    TRY(text_word(t, &label));
-    if (text_take(t, "(") && !text_take(t, ")")) {
-      do {
-        TRY(parse_push(p, (void **)&names, arg_types.count, &name_capacity, sizeof *names));
-        TRY(value_name(p, &names[arg_types.count]));
-        TRY(text_expect(t, ":"));
-        TRY(read_type(p, &arg_types));
-        TRY(text_skip_location(t));
-      } while (text_take(t, ","));
-      TRY(text_expect(t, ")"));
-    }
-    TRY(text_expect(t, ":"));
+  uint32_t capacity = 0;
+  text_slice label;
+  if (!text_take(t, "^")) return text_ok(t);
+  TRY(text_word(t, &label));
+  if (text_take(t, "(") && !text_take(t, ")")) {
+    do {
+      TRY(parse_push(p, (void **)names, arguments->count, &capacity, sizeof **names));
+      TRY(parse_value_name(p, &(*names)[arguments->count]));
+      TRY(text_expect(t, ":"));
+      TRY(read_type(p, arguments));
+      TRY(text_skip_location(t));
+    } while (text_take(t, ","));
+    TRY(text_expect(t, ")"));
   }
+  return text_expect(t, ":");
+}
+
+bool parse_argument_types(parser *p, const values *like, const types *arguments, ir_type **out) {
+  ir_type *types = *out = parse_room(p, arguments->count * sizeof *types);
+  if (!types) return false;
+  for (uint32_t i = 0; i < arguments->count; ++i) {
+    const text_type *written = &arguments->data[i];
+    bool known = !written->dynamic && !written->unranked && !written->tuple;
+    ir_value operand = !known && like && like->count == arguments->count ? like->data[i] : 0;
+    types[i] = written->type;
+    if (known) continue;
+    if (operand == 0 || operand & TUPLE_VALUE || !parse_resolve(p, written, ir_type_of(p->b.func, operand), &types[i]))
+      UNSUPPORTED("argument %u of the region is %s: its sizes are not known", i, parse_show(p, written));
+  }
+  return true;
+}
+
+/* The rest of a region, from behind its arguments. */
+static bool read_region_rest(parser *p, const values *like, const types *arguments, const text_slice *names,
+                             ir_region **out) {
+  uint32_t mark = p->binding_count;
+  ir_type *types;
+  TRY(parse_argument_types(p, like, arguments, &types));
   ir_region *outer;
-  *out = ir_region_begin(&p->b, arg_types.count, arg_types.data, &outer);
+  *out = ir_region_begin(&p->b, arguments->count, types, &outer);
   TRY(parse_check_builder(p));
-  for (uint32_t i = 0; i < arg_types.count; ++i) TRY(bind(p, names[i], (*out)->first_arg + i, NULL, 1));
+  for (uint32_t i = 0; i < arguments->count; ++i) {
+    TRY(parse_bind(p, names[i], (*out)->first_arg + i, NULL, 1));
+    TRY(parse_set_quantization(p, (*out)->first_arg + i, arguments->data[i].quantized));
+  }
   values returned = {0};
   bool done = false;
   TRY(read_block(p, &returned, &done));
   if (!done) FAIL("a region does not end with a return");
+  for (uint32_t i = 0; i < returned.count; ++i)
+    if (returned.data[i] & TUPLE_VALUE) UNSUPPORTED("a region that returns a tuple");
   ir_region_end(&p->b, outer, returned.count, returned.data);
   TRY(parse_check_builder(p));
-  TRY(text_expect(t, "}"));
-  unbind_to(p, mark);
+  TRY(text_expect(&p->text, "}"));
+  parse_unbind_to(p, mark);
+  return true;
+}
+
+bool parse_read_region(parser *p, const values *like, ir_region **out) {
+  types arguments = {0};
+  text_slice *names = NULL;
+  if (++p->depth > DEEPEST) FAIL("regions nested more than %d deep", DEEPEST);
+  TRY(text_expect(&p->text, "{"));
+  TRY(read_block_head(p, &arguments, &names));
+  TRY(read_region_rest(p, like, &arguments, names, out));
   --p->depth;
+  return true;
+}
+
+bool parse_read_region_body(parser *p, const types *arguments, const text_slice *names, ir_region **out) {
+  if (++p->depth > DEEPEST) FAIL("regions nested more than %d deep", DEEPEST);
+  TRY(text_expect(&p->text, "{"));
+  TRY(read_region_rest(p, NULL, arguments, names, out));
+  --p->depth;
+  return true;
+}
+
+bool parse_add_region(parser *p, statement *s, ir_region *region) {
+  TRY(parse_push(p, (void **)&s->regions, s->region_count, &s->region_capacity, sizeof *s->regions));
+  s->regions[s->region_count++] = region;
+  return true;
+}
+
+bool parse_merge_attrs(parser *p, statement *s, const node *more) {
+  entry *both = parse_room(p, (s->attrs.count + more->count) * sizeof *both);
+  if (!both) return false;
+  if (s->attrs.count) memcpy(both, s->attrs.entries, s->attrs.count * sizeof *both);
+  if (more->count) memcpy(both + s->attrs.count, more->entries, more->count * sizeof *both);
+  s->attrs.kind = NODE_DICT;
+  s->attrs.entries = both;
+  s->attrs.count += more->count;
   return true;
 }
 
@@ -149,189 +267,38 @@ static bool read_region(parser *p, ir_region **out) {
 static bool read_parts(parser *p, statement *s) {
   text_reader *t = &p->text;
   TRY(text_expect(t, "("));
-  TRY(read_operands(p, &s->operands));
+  TRY(parse_read_operands(p, &s->operands));
   TRY(text_expect(t, ")"));
-  s->attrs.kind = NODE_DICT;
   if (text_peek(t, "<{")) TRY(text_dict(t, "<{", "}>", &s->attrs, 0));
+  s->attrs.kind = NODE_DICT;
   if (text_take(t, "(")) {
     do {
-      TRY(parse_push(p, (void **)&s->regions, s->region_count, &s->region_capacity, sizeof *s->regions));
-      TRY(read_region(p, &s->regions[s->region_count]));
-      ++s->region_count;
+      ir_region *region;
+      TRY(parse_read_region(p, &s->operands, &region));
+      TRY(parse_add_region(p, s, region));
     } while (text_take(t, ","));
     TRY(text_expect(t, ")"));
   }
-  if (text_peek(t, "{")) {
-    /* attributes of both places, looked up as one; the properties come first */
+  if (text_peek(t, "{")) { /* attributes of both places, looked up as one; the properties come first */
     node more = {0};
     TRY(text_dict(t, "{", "}", &more, 0));
-    entry *both = take(p, (s->attrs.count + more.count) * sizeof *both);
-    if (!both) return false;
-    if (s->attrs.count) memcpy(both, s->attrs.entries, s->attrs.count * sizeof *both);
-    if (more.count) memcpy(both + s->attrs.count, more.entries, more.count * sizeof *both);
-    s->attrs.entries = both;
-    s->attrs.count += more.count;
+    TRY(parse_merge_attrs(p, s, &more));
   }
   TRY(text_expect(t, ":"));
   if (!text_peek(t, "(")) FAIL("expected the operands' types in parentheses");
-  TRY(read_types(p, &s->operand_types));
+  TRY(parse_read_types(p, &s->operand_types));
   TRY(text_expect(t, "->"));
-  TRY(read_types(p, &s->result_types));
-  return text_skip_location(t);
+  return parse_read_types(p, &s->result_types);
 }
 
 static bool check_operand_types(parser *p, const statement *s) {
-  if (p->bytecode) return true; /* which writes no operand's type */
   if (s->operand_types.count != s->operands.count)
     FAIL("%u operands, but %u types", s->operands.count, s->operand_types.count);
-  for (uint32_t i = 0; i < s->operands.count; ++i) {
-    ir_type is = ir_type_of(p->b.func, s->operands.data[i]);
-    if (!ir_type_equal(is, s->operand_types.data[i]))
-      FAIL("operand %u is %s, but its type is written as %s", i, IR_SHOW(is), IR_SHOW(s->operand_types.data[i]));
-  }
+  for (uint32_t i = 0; i < s->operands.count; ++i)
+    if (!parse_value_matches(p, s->operands.data[i], &s->operand_types.data[i]))
+      FAIL("operand %u is %s, but its type is written as %s", i, show_value(p, s->operands.data[i]),
+           parse_show(p, &s->operand_types.data[i]));
   return true;
-}
-
-/* TOTALORDER on floats: as integers, with the negative ones turned round. */
-static ir_value total_order_key(parser *p, ir_value x) {
-  ir_builder *b = &p->b;
-  if (b->status) return 0;
-  ir_type type = ir_type_of(b->func, x);
-  if (!base_dtype_is_float((ttpu_dtype)type.dtype)) return x;
-  static const ttpu_dtype integers[] = {[1] = TTPU_I8, [2] = TTPU_I16, [4] = TTPU_I32, [8] = TTPU_I64};
-  size_t bytes = base_dtype_bytes((ttpu_dtype)type.dtype);
-  ttpu_dtype integer = integers[bytes];
-  ir_value bits = ir_bitcast_convert(b, x, integer);
-  ir_value high = ir_fill_i64(b, integer, type.rank, type.dims, (int64_t)(UINT64_MAX >> (65 - 8 * bytes)));
-  ir_value negative = ir_compare(b, IR_LT, bits, ir_fill_i64(b, integer, type.rank, type.dims, 0));
-  return ir_select(b, negative, ir_xor_bits(b, bits, high), bits);
-}
-
-/* A constant's elements are as many, and as large, as its result's. */
-static bool check_elements(parser *p, const statement *s, const node *value) {
-  if (s->result_types.count != 1) FAIL("expected one result");
-  if (!value || ir_type_equal(value->type, s->result_types.data[0])) return true;
-  FAIL("the value is %s, the result %s", IR_SHOW(value->type), IR_SHOW(s->result_types.data[0]));
-}
-
-static bool append(parser *p, statement *s, ir_kind kind, const node *attrs) {
-  const void *values = NULL;
-  if (ir_ops[kind].attrs) TRY(text_attrs(&p->text, kind, attrs, &values));
-  if (kind == IR_CONSTANT) TRY(check_elements(p, s, node_find(attrs, "value")));
-  if (kind == IR_SORT && s->operands.count) {
-    ir_sort_attrs *a = (ir_sort_attrs *)values;
-    if (a->dimension < 0) a->dimension += ir_type_of(p->b.func, s->operands.data[0]).rank;
-  }
-  if (kind == IR_COMPARE && s->operands.count == 2) {
-    const node *type = node_find(attrs, "compare_type");
-    if (type && type->kind == NODE_ENUM && text_is(type->value, "TOTALORDER"))
-      for (uint32_t i = 0; i < 2; ++i) s->operands.data[i] = total_order_key(p, s->operands.data[i]);
-  }
-  s->first = ir_append(&p->b, kind, s->operands.count, s->operands.data, values, s->result_types.count,
-                       s->result_types.data, s->region_count, s->regions);
-  return parse_check_builder(p);
-}
-
-/* ---- calls and composites ------------------------------------------------------------------- */
-
-/* Our composite of that name, "ttpu.erf"; else IR_NO_OP. */
-static ir_kind composite_kind(text_slice name, const char *dialect) {
-  size_t prefix = strlen(dialect);
-  if (name.length <= prefix || memcmp(name.data, dialect, prefix)) return IR_NO_OP;
-  ir_kind kind = ir_kind_from_name(name.data + prefix, name.length - prefix);
-  return ir_ops[kind].flags & IR_COMPOSITE ? kind : IR_NO_OP;
-}
-
-/* A plain call to "ttpu.erf.3", as passes make that replace composites by calls: the operation again, where nothing but
- * the name is needed to say which. */
-static ir_kind called_composite(text_slice name) {
-  while (name.length && isdigit((unsigned char)name.data[name.length - 1])) --name.length;
-  if (name.length && name.data[name.length - 1] == '.') --name.length;
-  ir_kind kind = composite_kind(name, "ttpu.");
-  return ir_ops[kind].attrs == IR_ATTRS_none ? kind : IR_NO_OP;
-}
-
-static bool append_call(parser *p, statement *s, const node *callee) {
-  if (!callee || callee->kind != NODE_SYMBOL) FAIL("no function to call");
-  ir_kind ours = called_composite(callee->value);
-  if (ours != IR_NO_OP) return append(p, s, ours, &s->attrs);
-  values returned = {0};
-  TRY(inline_function(p, callee->value, &s->operands, &returned));
-  if (returned.count != s->result_types.count)
-    FAIL("the function returns %u values, expected %u", returned.count, s->result_types.count);
-  for (uint32_t i = 0; i < returned.count; ++i)
-    if (!ir_type_equal(ir_type_of(p->b.func, returned.data[i]), s->result_types.data[i]))
-      FAIL("result %u is %s, but its type is written as %s", i, IR_SHOW(ir_type_of(p->b.func, returned.data[i])),
-           IR_SHOW(s->result_types.data[i]));
-  s->all = returned.data;
-  return true;
-}
-
-static bool append_composite(parser *p, statement *s) {
-  const node *name = node_find(&s->attrs, "name"), *attributes = node_find(&s->attrs, "composite_attributes");
-  static const node none = {.kind = NODE_DICT};
-  ir_kind kind = name && name->kind == NODE_STRING ? composite_kind(name->value, "ttpu.") : IR_NO_OP;
-  if (kind != IR_NO_OP) return append(p, s, kind, attributes ? attributes : &none);
-  return append_call(p, s, node_find(&s->attrs, "decomposition"));
-}
-
-/* CHLO's operations mean what ours of the same name do; its top_k gives 32-bit indices. XLA's tools write the same as
- * custom calls to "mhlo.<name>", with attributes in a dictionary of their own. */
-static bool append_chlo(parser *p, statement *s, ir_kind kind, const node *attrs) {
-  if (kind != IR_TOP_K) return append(p, s, kind, attrs);
-  const node *k = node_find(attrs, "k"), *largest = node_find(attrs, "largest");
-  if (!k || k->kind != NODE_INT || s->operands.count != 1 || s->result_types.count != 2)
-    FAIL("expected one operand, k and two results");
-  const ir_top_k_attrs top = {k->i, !largest || largest->kind != NODE_BOOL || largest->i, true};
-  ir_value both = ir_append(&p->b, IR_TOP_K, 1, s->operands.data, &top, 0, NULL, 0, NULL);
-  s->all = take(p, 2 * sizeof *s->all);
-  if (!s->all) return false;
-  s->all[0] = both;
-  s->all[1] = both ? ir_convert(&p->b, both + 1, TTPU_I32) : 0;
-  return parse_check_builder(p);
-}
-
-/* Which of ours a custom call to "mhlo.<name>" means. */
-static ir_kind mhlo_kind(const statement *s) {
-  const node *target = node_find(&s->attrs, "call_target_name");
-  if (!target || target->kind != NODE_STRING) return IR_NO_OP;
-  return text_is(target->value, "mhlo.topk") ? IR_TOP_K : composite_kind(target->value, "mhlo.");
-}
-
-/* The same value: a wish where it should lie, about which the plugin decides for itself, or a cast between the types of
- * VHLO and those of another dialect, which are read alike. */
-static bool is_the_same(const statement *s) {
-  if (text_is(s->name, "builtin.unrealized_conversion_cast")) return true;
-  if (s->operands.count != 1) return false;
-  if (text_is(s->name, "sdy.sharding_constraint") || text_is(s->name, "sdy.reshard")) return true;
-  const node *target = node_find(&s->attrs, "call_target_name");
-  return text_is(s->name, "stablehlo.custom_call") && target && target->kind == NODE_STRING &&
-         text_is(target->value, "Sharding");
-}
-
-bool parse_append(parser *p, statement *s) {
-  static const char dialect[] = "stablehlo.";
-  size_t prefix = sizeof dialect - 1;
-  ir_kind kind = IR_NO_OP;
-  TRY(check_operand_types(p, s));
-  if (text_is(s->name, "stablehlo.composite")) return append_composite(p, s);
-  if (text_is(s->name, "func.call")) return append_call(p, s, node_find(&s->attrs, "callee"));
-  if ((kind = composite_kind(s->name, "chlo.")) != IR_NO_OP && kind != IR_SCAN)
-    return append_chlo(p, s, kind, &s->attrs);
-  if (text_is(s->name, "stablehlo.custom_call") && (kind = mhlo_kind(s)) != IR_NO_OP) {
-    const node *attrs = node_find(&s->attrs, "mhlo.attributes");
-    return append_chlo(p, s, kind, attrs ? attrs : &s->attrs);
-  }
-  if (text_is(s->name, "chlo.tan")) return append(p, s, IR_TAN, &s->attrs);
-  if (text_is(s->name, "sdy.manual_computation")) return append(p, s, IR_MANUAL_COMPUTATION, &s->attrs);
-  if (is_the_same(s) && s->operands.count == s->result_types.count) {
-    s->all = s->operands.data;
-    return true;
-  }
-  if (s->name.length > prefix && memcmp(s->name.data, dialect, prefix) == 0)
-    kind = ir_kind_from_name(s->name.data + prefix, s->name.length - prefix);
-  if (kind == IR_NO_OP || (ir_ops[kind].flags & IR_COMPOSITE)) UNSUPPORTED("this operation is not supported");
-  return append(p, s, kind, &s->attrs);
 }
 
 /* ---- statements ----------------------------------------------------------------------------- */
@@ -341,7 +308,7 @@ static bool read_result_names(parser *p, statement *s) {
   if (!text_peek(t, "%")) return text_ok(t);
   do {
     if (s->result_names == 16) FAIL("more than 16 names for one operation's results");
-    TRY(value_name(p, &s->results[s->result_names]));
+    TRY(parse_value_name(p, &s->results[s->result_names]));
     int64_t count = 1;
     if (text_take(t, ":")) TRY(text_integer(t, &count));
     if (count < 1 || count > 1 << 20) FAIL("%lld results", (long long)count);
@@ -356,55 +323,47 @@ static bool bind_results(parser *p, const statement *s) {
   if (total != s->result_types.count && s->result_names)
     FAIL("%u results, but names for %u", s->result_types.count, (unsigned)total);
   for (uint32_t i = 0; i < s->result_names; ++i) {
-    TRY(bind(p, s->results[i], s->first + (ir_value)at, s->all ? s->all + at : NULL, s->counts[i]));
+    TRY(parse_bind(p, s->results[i], s->first + (ir_value)at, s->all ? s->all + at : NULL, s->counts[i]));
     at += s->counts[i];
   }
   return true;
 }
 
-/* return %a, %b : types (the pretty form, which even generic printers of functions may use) */
+/* return %a, %b : types */
 static bool read_pretty_return(parser *p, values *returned) {
   types ignored = {0};
-  TRY(read_operands(p, returned));
-  if (returned->count) {
-    TRY(text_expect(&p->text, ":"));
-    do TRY(read_type(p, &ignored));
-    while (text_take(&p->text, ","));
-  }
+  TRY(parse_read_operands(p, returned));
+  if (returned->count) TRY(text_expect(&p->text, ":") && parse_read_type_list(p, &ignored));
   return text_skip_location(&p->text);
+}
+
+static bool is_return(text_slice name) {
+  return text_is(name, "func.return") || text_is(name, "stablehlo.return") || text_is(name, "return") ||
+         text_is(name, "sdy.return");
 }
 
 static bool read_statement(parser *p, values *returned, bool *done) {
   text_reader *t = &p->text;
-  statement *s = take(p, sizeof *s);
+  statement *s = parse_room(p, sizeof *s);
   if (!s) return false;
   TRY(read_result_names(p, s));
   text_space(t);
   bool quoted = t->at < t->end && *t->at == '"';
   TRY(quoted ? text_string(t, &s->name) : text_word(t, &s->name));
   t->operation = s->name;
-  bool is_return = text_is(s->name, "func.return") || text_is(s->name, "stablehlo.return") ||
-                   text_is(s->name, "return") || text_is(s->name, "sdy.return");
-  if (is_return) *done = true;
-  if (!quoted && is_return) return read_pretty_return(p, returned);
-  if (!quoted && (text_is(s->name, "func.call") || text_is(s->name, "call"))) {
-    node *callee = take(p, sizeof *callee);
-    if (!callee) return false;
-    TRY(text_attribute(t, callee, 0));
-    TRY(read_parts(p, s));
-    TRY(check_operand_types(p, s));
-    TRY(append_call(p, s, callee));
-    return bind_results(p, s);
-  }
-  if (!quoted) UNSUPPORTED("only the generic form of operations is read: \"dialect.name\"(...)");
-  TRY(read_parts(p, s));
+  s->attrs.kind = NODE_DICT;
+  *done = is_return(s->name);
+  if (*done && !quoted) return read_pretty_return(p, returned);
+  TRY(quoted ? read_parts(p, s) : parse_read_pretty(p, s));
+  TRY(text_skip_location(t));
   t->operation = s->name; /* a region's operations have overwritten it */
   if (p->b.func->value_count > MOST_VALUES) UNSUPPORTED("more than %d values", MOST_VALUES);
-  if (is_return) {
+  if (quoted || s->operand_types.count) TRY(check_operand_types(p, s));
+  if (*done) {
     *returned = s->operands;
-    return check_operand_types(p, s);
+    return true;
   }
-  TRY(parse_append(p, s));
+  TRY(parse_run(p, s));
   return bind_results(p, s);
 }
 
@@ -443,7 +402,7 @@ static bool read_parameters(parser *p, function *f, text_slice **names, types *p
       node attrs = {.kind = NODE_DICT};
       TRY(parse_push(p, (void **)names, parameters->count, &name_capacity, sizeof **names));
       TRY(parse_push(p, (void **)donate, parameters->count, &donate_capacity, sizeof **donate));
-      TRY(value_name(p, &(*names)[parameters->count]));
+      TRY(parse_value_name(p, &(*names)[parameters->count]));
       TRY(text_expect(t, ":"));
       TRY(read_type(p, parameters));
       if (text_peek(t, "{")) TRY(text_dict(t, "{", "}", &attrs, 0));
@@ -460,7 +419,7 @@ static bool read_parameters(parser *p, function *f, text_slice **names, types *p
   }
   types ignored = {0};
   node skipped = {0};
-  if (text_take(t, "->")) TRY(read_types(p, &ignored));
+  if (text_take(t, "->")) TRY(parse_read_types(p, &ignored));
   if (text_take(t, "attributes")) TRY(text_dict(t, "{", "}", &skipped, 0));
   return text_expect(t, "{");
 }
@@ -473,7 +432,7 @@ function *parse_find_function(parser *p, text_slice name) {
 }
 
 /* Reads a function's body here, its parameters being these operands. */
-static bool inline_function(parser *p, text_slice name, const values *operands, values *returned) {
+bool parse_inline(parser *p, text_slice name, const values *operands, values *returned) {
   text_reader *t = &p->text;
   if (p->bytecode) return bytecode_call(p, name, operands, returned);
   function *f = parse_find_function(p, name);
@@ -492,14 +451,14 @@ static bool inline_function(parser *p, text_slice name, const values *operands, 
     FAIL("@%.*s takes %u values, not %u", (int)name.length, name.data, parameters.count, operands->count);
   p->frame = ++p->frames;
   for (uint32_t i = 0; i < parameters.count; ++i) {
-    if (!ir_type_equal(parameters.data[i], ir_type_of(p->b.func, operands->data[i])))
-      FAIL("@%.*s takes %s, not %s", (int)name.length, name.data, IR_SHOW(parameters.data[i]),
-           IR_SHOW(ir_type_of(p->b.func, operands->data[i])));
-    TRY(bind(p, names[i], operands->data[i], NULL, 1));
+    if (!parse_value_matches(p, operands->data[i], &parameters.data[i]))
+      FAIL("@%.*s takes %s, not %s", (int)name.length, name.data, parse_show(p, &parameters.data[i]),
+           show_value(p, operands->data[i]));
+    TRY(parse_bind(p, names[i], operands->data[i], NULL, 1));
   }
   TRY(read_block(p, returned, &done));
   if (!done) FAIL("@%.*s has no return", (int)name.length, name.data);
-  unbind_to(p, mark);
+  parse_unbind_to(p, mark);
   f->open = false;
   p->frame = frame;
   t->at = back;
@@ -508,28 +467,77 @@ static bool inline_function(parser *p, text_slice name, const values *operands, 
   return true;
 }
 
+bool parse_parameter(parser *p, const text_type *type, uint32_t *number, ir_value *out) {
+  if (type->tuple) {
+    values list = {0};
+    for (uint32_t i = 0; i < type->count; ++i) {
+      ir_value v;
+      TRY(parse_parameter(p, &type->elements[i], number, &v));
+      TRY(parse_push_value(p, &list, v));
+    }
+    TRY(parse_push(p, (void **)&p->tuples, p->tuple_count, &p->tuple_capacity, sizeof *p->tuples));
+    p->tuples[p->tuple_count] = list;
+    *out = TUPLE_VALUE | p->tuple_count++;
+    return true;
+  }
+  const ir_parse_options *o = p->options;
+  ir_type is = type->type;
+  uint32_t i = (*number)++;
+  if (type->dynamic || type->unranked) {
+    if (i >= o->argument_count || type->type.dtype != o->arguments[i].dtype ||
+        !parse_resolve(p, type, o->arguments[i], &is))
+      UNSUPPORTED("argument %u is %s, with a dynamic dimension: sizes must be known", i, parse_show(p, type));
+  }
+  *out = ir_param(&p->b, is);
+  TRY(parse_check_builder(p));
+  if (i < o->argument_count && o->known && o->known[i])
+    TRY(parse_set_known(p, *out, (uint32_t)ir_numel(is), o->known[i]));
+  return parse_set_quantization(p, *out, type->quantized);
+}
+
+/* The values without tuples around them. */
+static bool flatten(parser *p, const values *list, values *out) {
+  for (uint32_t i = 0; i < list->count; ++i) {
+    ir_value v = list->data[i];
+    TRY(v & TUPLE_VALUE ? flatten(p, &p->tuples[v & ~(uint32_t)TUPLE_VALUE], out) : parse_push_value(p, out, v));
+  }
+  return true;
+}
+
+bool parse_return(parser *p, const values *returned) {
+  values flat = {0};
+  TRY(flatten(p, returned, &flat));
+  for (uint32_t i = 0; i < p->options->check_count; ++i) {
+    p->options->checks[i].actual += flat.count;
+    p->options->checks[i].expected += flat.count;
+  }
+  TRY(flatten(p, &p->checked, &flat));
+  ir_return(&p->b, flat.count, flat.data);
+  return parse_check_builder(p);
+}
+
 static bool read_main(parser *p, function *f) {
   text_slice *names = NULL;
   types parameters = {0};
   bool *donate = NULL, any = false, done = false;
-  values returned = {0};
+  values returned = {0}, bound = {0};
+  uint32_t number = 0;
   f->open = true;
   TRY(read_parameters(p, f, &names, &parameters, &donate));
   for (uint32_t i = 0; i < parameters.count; ++i) {
-    ir_value v = ir_param(&p->b, parameters.data[i]);
-    TRY(parse_check_builder(p));
-    TRY(bind(p, names[i], v, NULL, 1));
-    any |= donate[i];
+    ir_value v;
+    TRY(parse_parameter(p, &parameters.data[i], &number, &v));
+    TRY(parse_push_value(p, &bound, v));
+    any |= donate[i] && !(v & TUPLE_VALUE);
   }
-  if (any) {
+  for (uint32_t i = 0; i < parameters.count; ++i) TRY(parse_bind(p, names[i], bound.data[i], NULL, 1));
+  if (any && number == parameters.count) {
     p->b.func->donate = base_arena_dup(p->b.func->arena, donate, parameters.count * sizeof *donate);
     if (!p->b.func->donate) return no_memory(p);
   }
   TRY(read_block(p, &returned, &done));
   if (!done) FAIL("the function has no return");
-  ir_return(&p->b, returned.count, returned.data);
-  TRY(parse_check_builder(p));
-  return text_expect(&p->text, "}");
+  return parse_return(p, &returned) && text_expect(&p->text, "}");
 }
 
 /* ---- the module ----------------------------------------------------------------------------- */
@@ -547,7 +555,6 @@ static bool find_pretty_function(parser *p) {
   text_reader *t = &p->text;
   function f = {0};
   node skipped = {0};
-  types ignored = {0};
   if (text_take(t, "private")) f.private = true;
   else if (!text_take(t, "public")) text_take(t, "nested");
   TRY(text_symbol(t, &f.name));
@@ -555,9 +562,10 @@ static bool find_pretty_function(parser *p) {
   f.at = t->at;
   if (t->at >= t->end || *t->at != '(') FAIL("expected '(' after the function's name");
   TRY(text_skip_balanced(t));
-  if (text_take(t, "->")) {
+  if (text_take(t, "->")) { /* of any type: it is read when the function is */
+    node result = {0};
     if (text_peek(t, "(")) TRY(text_skip_balanced(t));
-    else TRY(read_type(p, &ignored));
+    else TRY(text_attribute(t, &result, 0));
   }
   if (text_take(t, "attributes")) TRY(text_dict(t, "{", "}", &skipped, 0));
   if (!text_peek(t, "{")) return text_skip_location(t); /* a declaration */
@@ -636,9 +644,9 @@ static bool find_generic_function(parser *p) {
     if (!node_find(&f.attrs, "sym_name")) f.attrs = more; /* how it was written before properties */
   }
   TRY(text_expect(t, ":"));
-  TRY(read_types(p, &ignored));
+  TRY(parse_read_types(p, &ignored));
   TRY(text_expect(t, "->"));
-  TRY(read_types(p, &ignored));
+  TRY(parse_read_types(p, &ignored));
   TRY(text_skip_location(t));
   if (text_is(operation, "sdy.mesh")) return parse_add_mesh(p, &f.attrs);
   if (!text_is(operation, "func.func")) return true;
@@ -663,6 +671,40 @@ static bool read_alias(parser *p) {
   return true;
 }
 
+/* !name = type */
+static bool read_type_alias(parser *p) {
+  text_reader *t = &p->text;
+  type_alias alias = {0};
+  TRY(text_expect(t, "!") && text_word(t, &alias.name) && text_expect(t, "="));
+  TRY(text_read_type(t, &alias.type, 0));
+  if (!BASE_GROW(t->types, t->type_count, t->type_capacity)) return no_memory(p);
+  t->types[t->type_count++] = alias;
+  return true;
+}
+
+/* {-# dialect_resources: { builtin: { name: "0x..." } } #-}: every string with a name in front is kept. */
+static bool read_resources(parser *p) {
+  text_reader *t = &p->text;
+  text_slice name = {0};
+  TRY(text_expect(t, "{-#"));
+  while (!text_take(t, "#-}")) {
+    if (text_take(t, "{") || text_take(t, "}") || text_take(t, ",") || text_take(t, ":")) continue;
+    if (!text_peek(t, "\"")) {
+      TRY(text_word(t, &name));
+      continue;
+    }
+    entry resource = {.name = name, .value = {.kind = NODE_STRING}};
+    TRY(text_string(t, &resource.value.value));
+    if (text_peek(t, ":")) { /* a name in quotes */
+      name = resource.value.value;
+      continue;
+    }
+    if (!BASE_GROW(t->resources, t->resource_count, t->resource_capacity)) return no_memory(p);
+    t->resources[t->resource_count++] = resource;
+  }
+  return text_ok(t);
+}
+
 /* Everything at the top: functions are noted, the rest is gone over. */
 static bool find_functions(parser *p) {
   text_reader *t = &p->text;
@@ -677,6 +719,10 @@ static bool find_functions(parser *p) {
     if (t->at >= t->end) break;
     if (text_peek(t, "#")) {
       TRY(read_alias(p));
+    } else if (text_peek(t, "!")) {
+      TRY(read_type_alias(p));
+    } else if (text_peek(t, "{-#")) {
+      TRY(read_resources(p));
     } else if (text_peek(t, "loc")) {
       TRY(text_skip_location(t));
     } else if (text_take(t, "module")) {
@@ -701,9 +747,9 @@ static bool find_functions(parser *p) {
       TRY(text_expect(t, ")"));
       if (text_peek(t, "{")) TRY(text_dict(t, "{", "}", &skipped, 0));
       TRY(text_expect(t, ":"));
-      TRY(read_types(p, &ignored));
+      TRY(parse_read_types(p, &ignored));
       TRY(text_expect(t, "->"));
-      TRY(read_types(p, &ignored));
+      TRY(parse_read_types(p, &ignored));
     } else {
       FAIL("expected a module or a function");
     }
@@ -712,19 +758,24 @@ static bool find_functions(parser *p) {
   return true;
 }
 
-/* @main, or the first function that others may call. */
-static bool begin_main(parser *p, function **out) {
+static function *find_entry(parser *p) {
+  if (p->options->entry) return parse_find_function(p, (text_slice){p->options->entry, strlen(p->options->entry)});
   function *f = parse_find_function(p, (text_slice){"main", 4});
   for (uint32_t i = 0; !f && i < p->function_count; ++i)
     if (!p->functions[i].private) f = &p->functions[i];
+  return f;
+}
+
+/* @main, or the function that was asked for, or the first one that others may call. */
+static bool begin_main(parser *p, function **out) {
+  function *f = *out = find_entry(p);
   if (!f) FAIL("there is no function");
-  char *name = take(p, f->name.length + 1);
+  char *name = parse_room(p, f->name.length + 1);
   if (!name) return false;
   memcpy(name, f->name.data, f->name.length);
   ir_func *func = ir_func_new(p->b.func->arena, name);
   if (!func) return no_memory(p);
   p->b = ir_builder_on(func);
-  *out = f;
   return true;
 }
 
@@ -732,31 +783,82 @@ static bool read_module(parser *p) {
   function *f;
   if (bytecode_begins(p->text.start, (size_t)(p->text.end - p->text.start)))
     return bytecode_open(p) && begin_main(p, &f) && bytecode_read_main(p, f) && set_shardings(p, f);
-  TRY(find_functions(p));
-  TRY(begin_main(p, &f));
-  return read_main(p, f) && set_shardings(p, f);
+  return find_functions(p) && begin_main(p, &f) && read_main(p, f) && set_shardings(p, f);
 }
 
-ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func **out) {
-  base_arena scratch;
-  *out = NULL;
-  base_arena_init(&scratch);
-  ir_func placeholder = {.arena = arena};
+/* ---- the way in ----------------------------------------------------------------------------- */
+
+static parser *parser_new(base_arena *scratch, const char *text, size_t length, ir_parse_options *options) {
   parser *p = base_calloc(1, sizeof *p);
-  if (!p) return base_no_memory(sizeof *p);
-  p->text = (text_reader){.start = text, .at = text, .end = text + length, .scratch = &scratch};
-  p->b.func = &placeholder;
-  p->arena = arena;
+  if (!p) return NULL;
+  p->text = (text_reader){.start = text, .at = text, .end = text + length, .scratch = scratch};
+  p->options = options;
   for (uint32_t i = 0; i < BUCKETS; ++i) p->buckets[i] = -1;
-  ttpu_status status = read_module(p) ? TTPU_OK : p->text.status;
-  if (status == TTPU_OK) status = ir_func_verify(p->b.func);
-  if (status == TTPU_OK) *out = p->b.func;
+  return p;
+}
+
+static void parser_free(parser *p) {
   bytecode_close(p);
   base_free(p->functions);
   base_free(p->bindings);
   base_free(p->meshes);
   base_free(p->text.aliases);
+  base_free(p->text.types);
+  base_free(p->text.resources);
   base_free(p);
+}
+
+ttpu_status ir_parse_with(base_arena *arena, const char *text, size_t length, ir_parse_options *options,
+                          ir_func **out) {
+  base_arena scratch;
+  *out = NULL;
+  base_arena_init(&scratch);
+  ir_func placeholder = {.arena = arena};
+  parser *p = parser_new(&scratch, text, length, options);
+  if (!p) return base_no_memory(sizeof *p);
+  p->b.func = &placeholder;
+  p->arena = arena;
+  ttpu_status status = read_module(p) ? TTPU_OK : p->text.status;
+  if (status == TTPU_OK) status = ir_func_verify(p->b.func);
+  if (status == TTPU_OK) *out = p->b.func;
+  parser_free(p);
+  base_arena_free(&scratch);
+  return status;
+}
+
+ttpu_status ir_parse(base_arena *arena, const char *text, size_t length, ir_func **out) {
+  return ir_parse_with(arena, text, length, &(ir_parse_options){0}, out);
+}
+
+/* Functions with parameters of types that are no StableHLO are passed over. */
+static bool list_function(parser *p, function *f, void (*each)(void *, const ir_listed *), void *context) {
+  text_slice *names = NULL;
+  types parameters = {0};
+  bool *donate = NULL;
+  if (!read_parameters(p, f, &names, &parameters, &donate)) {
+    bool other = p->text.status == TTPU_UNIMPLEMENTED;
+    if (other) p->text.status = TTPU_OK;
+    return other;
+  }
+  char *name = parse_room(p, f->name.length + 1);
+  ir_type *types = parse_room(p, parameters.count * sizeof *types);
+  if (!name || !types) return false;
+  memcpy(name, f->name.data, f->name.length);
+  for (uint32_t i = 0; i < parameters.count; ++i) types[i] = parameters.data[i].type;
+  const ir_listed listed = {name, f->private, parameters.count, types};
+  each(context, &listed);
+  return true;
+}
+
+ttpu_status ir_parse_list(const char *text, size_t length, void (*each)(void *, const ir_listed *), void *context) {
+  base_arena scratch;
+  base_arena_init(&scratch);
+  parser *p = parser_new(&scratch, text, length, &(ir_parse_options){0});
+  if (!p) return base_no_memory(sizeof *p);
+  bool ok = find_functions(p);
+  for (uint32_t i = 0; ok && i < p->function_count; ++i) ok = list_function(p, &p->functions[i], each, context);
+  ttpu_status status = ok ? TTPU_OK : p->text.status;
+  parser_free(p);
   base_arena_free(&scratch);
   return status;
 }

@@ -10,20 +10,35 @@
     if (!(call)) return false; \
   } while (0)
 
-static bool to_list(text_reader *t, const char *name, const node *n, ir_i64s *out) {
+static uint32_t count_leaves(const node *n) {
+  if (n->kind != NODE_ARRAY) return 1;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < n->count; ++i) count += count_leaves(&n->entries[i].value);
+  return count;
+}
+
+static bool flatten(const node *n, int64_t *numbers, uint32_t *at) {
+  if (n->kind != NODE_ARRAY) {
+    numbers[(*at)++] = n->i;
+    return n->kind == NODE_INT || n->kind == NODE_BOOL;
+  }
+  for (uint32_t i = 0; i < n->count; ++i)
+    if (!flatten(&n->entries[i].value, numbers, at)) return false;
+  return true;
+}
+
+bool text_list(text_reader *t, const char *name, const node *n, ir_i64s *out) {
   int64_t *numbers = NULL;
   if (n->kind == NODE_LIST) {
     *out = n->numbers;
     return true;
   }
-  if (n->kind == NODE_ARRAY) {
-    numbers = text_room(t, n->count * sizeof *numbers);
+  if (n->kind == NODE_ARRAY) { /* [[0, 1], [2, 3]] is read in order */
+    uint32_t count = count_leaves(n), at = 0;
+    numbers = text_room(t, count * sizeof *numbers);
     if (!numbers) return false;
-    for (uint32_t i = 0; i < n->count; ++i) {
-      if (n->entries[i].value.kind != NODE_INT) FAIL("%s holds something that is no integer", name);
-      numbers[i] = n->entries[i].value.i;
-    }
-    *out = (ir_i64s){numbers, n->count};
+    if (!flatten(n, numbers, &at)) FAIL("%s holds something that is no integer", name);
+    *out = (ir_i64s){numbers, count};
     return true;
   }
   if (n->kind != NODE_DENSE || !base_dtype_is_integer((ttpu_dtype)n->type.dtype))
@@ -43,6 +58,15 @@ static bool to_list(text_reader *t, const char *name, const node *n, ir_i64s *ou
 
 static bool to_flags(text_reader *t, const char *name, const node *n, ir_flags *out) {
   bool *flags;
+  if (n->kind == NODE_ARRAY) { /* the pretty form's [true, false] */
+    ir_i64s list;
+    TRY(text_list(t, name, n, &list));
+    flags = text_room(t, list.count * sizeof *flags);
+    if (!flags) return false;
+    for (uint32_t i = 0; i < list.count; ++i) flags[i] = list.data[i] != 0;
+    *out = (ir_flags){flags, list.count};
+    return true;
+  }
   int64_t count = n->kind == NODE_LIST                                  ? n->numbers.count
                   : n->kind == NODE_DENSE && n->type.dtype == TTPU_BOOL ? ir_numel(n->type)
                                                                         : -1;
@@ -57,9 +81,10 @@ static bool to_flags(text_reader *t, const char *name, const node *n, ir_flags *
 }
 
 static bool to_enum(text_reader *t, const ir_field *field, const node *n, unsigned *out) {
-  if (n->kind == NODE_ENUM || n->kind == NODE_STRING)
+  text_slice name = n->kind == NODE_OTHER ? n->text : n->value; /* a bare word in the pretty form */
+  if (n->kind == NODE_ENUM || n->kind == NODE_STRING || n->kind == NODE_OTHER)
     for (unsigned i = 0; i < field->name_count; ++i)
-      if (text_is(n->value, field->names[i])) return *out = i, true;
+      if (text_is(name, field->names[i])) return *out = i, true;
   FAIL("%.*s is no %s", (int)(n->text.length > 60 ? 60 : n->text.length), n->text.data, field->name);
 }
 
@@ -67,7 +92,10 @@ static bool to_enum(text_reader *t, const ir_field *field, const node *n, unsign
 static bool to_field(text_reader *t, const ir_field *field, const char *name, const node *n, void *at) {
   switch ((ir_field_kind)field->kind) {
     case FIELD_DIMS:
-    case FIELD_SIZES: return to_list(t, name, n, at);
+    case FIELD_SIZES:
+      if (strcmp(field->name, "padding") == 0 && n->kind == NODE_DENSE && (n->type.rank != 2 || n->type.dims[1] != 2))
+        FAIL("padding is no list of pairs");
+      return text_list(t, name, n, at);
     case FIELD_FLAGS: return to_flags(t, name, n, at);
     case FIELD_ENUM: return to_enum(t, field, n, at);
     case FIELD_I64:
@@ -102,6 +130,7 @@ static bool to_field(text_reader *t, const ir_field *field, const char *name, co
 /* precision_config: the finest of the operands' precisions. A dot algorithm asks for what HIGHEST surely has. */
 static bool to_precision(text_reader *t, const ir_field *field, const node *dict, unsigned *out) {
   const node *config = node_find(dict, "precision_config");
+  if (config && config->kind == NODE_ARRAY && config->count > 2) FAIL("precision_config has %u entries", config->count);
   for (uint32_t i = 0; config && config->kind == NODE_ARRAY && i < config->count; ++i) {
     unsigned one = 0;
     TRY(to_enum(t, field, &config->entries[i].value, &one));
@@ -161,6 +190,9 @@ static bool may_be_absent(uint16_t attrs, const ir_field *field) {
     case IR_ATTRS_scatter: return strcmp(field->name, "slice_sizes") != 0; /* records leave out what is empty */
     case IR_ATTRS_custom_call: return strcmp(field->name, "backend_config") == 0;
     case IR_ATTRS_replica_groups: return strcmp(field->name, "channel_id") == 0;
+    case IR_ATTRS_transfer:
+    case IR_ATTRS_infeed:
+    case IR_ATTRS_outfeed:
     case IR_ATTRS_sort: return true;
     default: return false;
   }
@@ -179,6 +211,14 @@ static void set_group_count(const node *dict, ir_kind kind, ir_replica_groups_at
   a->group_count = n && n->kind == NODE_DENSE && n->type.rank == 2 && a->replica_groups.count ? n->type.dims[0] : 0;
   const node *channel = node_find(dict, "channel_handle"), *handle = channel ? node_find(channel, "handle") : NULL;
   if (handle && handle->kind == NODE_INT) a->channel_id = handle->i;
+}
+
+static void set_channel(const node *dict, ir_transfer_attrs *a) {
+  const node *channel = node_find(dict, "channel_handle");
+  const node *handle = channel ? node_find(channel, "handle") : NULL,
+             *type = channel ? node_find(channel, "type") : NULL;
+  if (handle && handle->kind == NODE_INT) a->channel_id = handle->i;
+  if (type && type->kind == NODE_INT) a->channel_type = type->i;
 }
 
 bool text_attrs(text_reader *t, ir_kind kind, const node *dict, const void **out) {
@@ -213,6 +253,7 @@ bool text_attrs(text_reader *t, ir_kind kind, const node *dict, const void **out
     if (!n && !may_be_absent(attrs, field)) FAIL("no attribute %s", name);
     if (n) TRY(to_field(t, field, name, n, to + field->offset));
   }
+  if (attrs == IR_ATTRS_transfer) set_channel(dict, (ir_transfer_attrs *)to);
   if (attrs == IR_ATTRS_replica_groups) set_group_count(dict, kind, (ir_replica_groups_attrs *)to);
   *out = to;
   return true;

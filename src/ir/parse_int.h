@@ -1,10 +1,22 @@
 /* parse_int: the reader's layers.
  *
- * parse_text.c reads characters: names, types, numbers, dense elements, and attribute values into a small tree (node).
- * It knows MLIR's syntax and no operation. parse_attrs.c turns such a tree into an attribute struct by the field
- * tables; parse.c reads modules, functions, regions and operations with both. Trees live in `scratch`; what the
- * function keeps is copied by the builder. The first failure is kept in `status`, with base_fail's message; from then
- * on nothing is read. */
+ *   parse_text.c    characters: names, types, numbers, dense elements, and attribute values into a small tree (node).
+ *                   It knows MLIR's syntax and no operation
+ *   parse_attrs.c   turns such a tree into an attribute struct by the field tables
+ *   parse.c         modules, functions, regions, operations in generic form
+ *   parse_pretty.c  operations in the form that StableHLO's own printer gives
+ *   parse_known.c   the numbers of small integer tensors that are known while reading: shapes, mostly
+ *   parse_legal.c   operations that are not rows of ops.def, said with those that are
+ *   parse_chlo.c    the same for CHLO's operations
+ *   parse_quant.c   operations on quantized tensors: dequantized, run, quantized again
+ *
+ * Trees live in `scratch`; what the function keeps is copied by the builder. The first failure is kept in `status`, with
+ * base_fail's message; from then on nothing is read.
+ *
+ * The function that comes out is static, has no tuples and no quantized types. A dimension written `?` is read as
+ * whatever the operands make of it: sizes of @main's parameters must be given (ir_parse_options), from there on they are
+ * inferred, and the shape operands of dynamic operations must be known numbers. A tuple is a list of values, a quantized
+ * tensor the integers that it is stored in. */
 #ifndef TTPU_IR_PARSE_INT_H
 #define TTPU_IR_PARSE_INT_H
 
@@ -22,7 +34,7 @@ typedef enum node_kind {
   NODE_BOOL,  /* i */
   NODE_UNIT,
   NODE_STRING, /* value: unescaped, NUL-terminated */
-  NODE_SYMBOL, /* value: without @ */
+  NODE_SYMBOL, /* value: without @; of @a::@b the last */
   NODE_ENUM,   /* #stablehlo<tag NAME>: value is NAME */
   NODE_LIST,   /* array<i64: ...>: numbers */
   NODE_DENSE,  /* type, data */
@@ -49,14 +61,45 @@ typedef struct entry {
   node value;
 } entry;
 
+/* What `!quant.uniform<i8:f32:axis, {scale:zero, ...}>` says of integers that stand for real numbers:
+ * real = (stored - zero) * scale. One pair for all, or one for each index of a dimension. */
+typedef struct quantization {
+  ttpu_dtype storage, expressed;
+  int64_t low, high; /* of the stored integers */
+  int64_t axis;      /* -1: one pair for the whole tensor */
+  uint32_t count;
+  const double *scales;
+  const int64_t *zeros;
+} quantization;
+
+/* A type as written. dims may hold TEXT_ANY where `?` stands; a tensor of no known rank has `unranked`. */
+enum { TEXT_ANY = -1 };
+typedef struct text_type {
+  ir_type type; /* of the integers, where quantized */
+  const quantization *quantized;
+  bool tuple, unranked, dynamic; /* dynamic: some dims are TEXT_ANY */
+  struct text_type *elements;    /* of a tuple */
+  uint32_t count;
+} text_type;
+
+typedef struct type_alias {
+  text_slice name;
+  text_type type;
+} type_alias;
+
 typedef struct text_reader {
   const char *start, *at, *end;
   base_arena *scratch;
   ttpu_status status;
-  text_slice operation;                 /* being read, for messages */
-  bool binary;                          /* messages give the byte, not the line */
-  entry *aliases;                       /* #name = value */
-  uint32_t alias_count, alias_capacity; /* heap; the owner frees it */
+  text_slice operation;                       /* being read, for messages */
+  bool binary;                                /* messages give the byte, not the line */
+  entry *aliases;                             /* #name = value */
+  uint32_t alias_count, alias_capacity;       /* heap; the owner frees it */
+  type_alias *types;                          /* !name = type */
+  uint32_t type_count, type_capacity;         /* heap; the owner frees it */
+  entry *resources;                           /* dense_resource<name>: a string "0x..." */
+  uint32_t resource_count, resource_capacity; /* heap; the owner frees it */
+  bool bare; /* numbers are read without a type behind them: the pretty form's `dim = 0 : tensor<...>` */
 } text_reader;
 
 bool text_fail(text_reader *t, ttpu_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -74,91 +117,16 @@ bool text_symbol(text_reader *t, text_slice *out); /* @name or @"name" */
 bool text_integer(text_reader *t, int64_t *out);
 bool text_skip_balanced(text_reader *t); /* from an opening bracket to behind its partner */
 bool text_skip_location(text_reader *t); /* loc(...), when there is one */
-bool text_type(text_reader *t, ir_type *out);
-bool text_attribute_type(text_reader *t, ir_type *out); /* of dense elements: may be of index */
+bool text_read_type(text_reader *t, text_type *out, int depth);
+bool text_static_type(text_reader *t, ir_type *out); /* of dense elements: known sizes, stored as they are */
+bool text_type_equal(const text_type *a, const text_type *b);
 bool text_attribute(text_reader *t, node *out, int depth);
+bool text_nested_list(text_reader *t, node *out, int depth);                               /* [a, b] */
 bool text_dict(text_reader *t, const char *open, const char *close, node *out, int depth); /* entries between the two */
 const node *node_find(const node *dict, const char *name);
 void *text_room(text_reader *t, size_t bytes); /* cleared memory from scratch; NULL after a failure */
+bool text_list(text_reader *t, const char *name, const node *n, ir_i64s *out); /* any spelling of integers */
 /* The attribute struct of a kind from its dictionary, in scratch; NULL attributes where the kind has none. */
 bool text_attrs(text_reader *t, ir_kind kind, const node *dict, const void **out);
-
-/* ---- the reader of modules: parse.c for text, bytecode*.c for bytecode ---------------------- */
-
-/* A list that grows in scratch. */
-typedef struct values {
-  ir_value *data;
-  uint32_t count, capacity;
-} values;
-typedef struct types {
-  ir_type *data;
-  uint32_t count, capacity;
-} types;
-
-/* A function's text: where its signature, or the region of the generic form, begins. In bytecode: its region. */
-typedef struct function {
-  text_slice name;
-  const char *at;
-  bool generic, private, open; /* open: being read, so that a call to it is a recursion */
-  node attrs;                  /* the generic form's attributes */
-} function;
-
-/* %name, bound to `count` values; seen only in its own frame (a function that is read in place). */
-typedef struct binding {
-  text_slice name;
-  ir_value first;
-  const ir_value *list; /* the values where they are not first, first + 1, ... */
-  uint32_t count, frame;
-  int32_t next; /* older binding in the same bucket, -1: none */
-} binding;
-
-/* Functions that call others twice, twenty levels deep, are a short text: reading in place needs its bounds. */
-enum { BUCKETS = 1024, DEEPEST = 200, MOST_VALUES = 1 << 23, MOST_CALLS = 1 << 17 };
-
-typedef struct parser {
-  text_reader text;
-  ir_builder b;
-  function *functions; /* heap */
-  uint32_t function_count, function_capacity;
-  binding *bindings; /* heap, a stack */
-  uint32_t binding_count, binding_capacity;
-  int32_t buckets[BUCKETS];
-  uint32_t frame, frames; /* the current frame, and how many there were */
-  base_arena *arena;      /* the function's */
-  ir_mesh *meshes;        /* heap; their texts are in the arena */
-  uint32_t mesh_count, mesh_capacity;
-  int depth;
-  struct bytecode *bytecode; /* NULL: reading text */
-} parser;
-
-/* An operation's parts, as read. */
-typedef struct statement {
-  text_slice results[16]; /* names; %a:2 and %a, %b are both possible */
-  uint32_t counts[16], result_names;
-  text_slice name;
-  values operands;
-  node attrs;
-  ir_region **regions;
-  uint32_t region_count, region_capacity;
-  types operand_types, result_types;
-  ir_value first; /* of consecutive results */
-  ir_value *all;  /* the results where they are not consecutive; else NULL */
-} statement;
-
-bool parse_push(parser *p, void **data, uint32_t count, uint32_t *capacity, size_t size); /* room for one more */
-bool parse_check_builder(parser *p); /* the builder's failure, told with the position */
-bool parse_add_function(parser *p, function f);
-function *parse_find_function(parser *p, text_slice name); /* NULL: none */
-bool parse_add_mesh(parser *p, const node *attrs);         /* of an sdy.mesh */
-bool parse_donates(const node *attrs);                     /* do a parameter's attributes donate its buffer? */
-/* Appends what the statement says (StableHLO, CHLO, a call or a composite): its results are in s->first or s->all. */
-bool parse_append(parser *p, statement *s);
-
-/* bytecode.c. Between open and close text.at says where in the bytes the reader is. */
-bool bytecode_begins(const char *bytes, size_t size); /* with the magic number? */
-bool bytecode_open(parser *p);                        /* all but the operations; notes the functions */
-bool bytecode_read_main(parser *p, function *f);
-bool bytecode_call(parser *p, text_slice name, const values *operands, values *returned);
-void bytecode_close(parser *p);
 
 #endif

@@ -203,59 +203,229 @@ bool text_skip_location(text_reader *t) {
 
 /* ---- types ---------------------------------------------------------------------------------- */
 
-/* `index` is an attribute's element type (layouts of custom calls), never a value's. */
-static bool read_dtype(text_reader *t, bool attribute, ttpu_dtype *out) {
+/* Digits, as far as they go. */
+static bool read_size(text_reader *t, int64_t *out) {
+  int64_t v = 0;
+  for (; t->at < t->end && isdigit((unsigned char)*t->at); ++t->at)
+    if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, *t->at - '0', &v))
+      FAIL("a dimension does not fit 64 bits");
+  *out = v;
+  return true;
+}
+
+static ttpu_dtype dtype_of(text_slice name) {
+  if (text_is(name, "index")) return TTPU_I64;                                                   /* of shapes */
+  if (name.length > 2 && name.data[0] == 's' && name.data[1] == 'i') ++name.data, --name.length; /* si8 */
+  return base_dtype_from_hlo(name.data, name.length);
+}
+
+static bool read_dtype(text_reader *t, ttpu_dtype *out) {
   text_space(t);
   const char *from = t->at;
   while (t->at < t->end && is_word_char(*t->at)) ++t->at;
   if (t->at < t->end && *t->at == '<') TRY(skip_angles(t)); /* complex<f32> */
-  size_t length = (size_t)(t->at - from);
-  *out = attribute && text_is((text_slice){from, length}, "index") ? TTPU_I64 : base_dtype_from_hlo(from, length);
+  text_slice name = {from, (size_t)(t->at - from)};
+  *out = dtype_of(name);
   if (*out == TTPU_NO_DTYPE) {
     t->at = from;
-    return text_fail(t, TTPU_UNIMPLEMENTED, "element type '%.*s' is not supported", (int)(length > 40 ? 40 : length),
-                     from);
+    return text_fail(t, TTPU_UNIMPLEMENTED, "element type '%.*s' is not supported",
+                     (int)(name.length > 40 ? 40 : name.length), from);
   }
   return true;
 }
 
-static bool read_tensor(text_reader *t, bool attribute, ir_type *out) {
-  int64_t dims[TTPU_MAX_RANK];
-  uint32_t rank = 0;
+static bool read_real(text_reader *t, double *out);
+
+/* scale, scale:zero, or {scale:zero, ...}; per-axis lists grow in scratch. */
+static bool read_scales(text_reader *t, quantization *q) {
+  uint32_t capacity = 0;
+  double *scales = NULL;
+  int64_t *zeros = NULL;
+  bool list = text_take(t, "{");
+  if (list && q->axis < 0) FAIL("sub-channel quantization is not supported");
+  do {
+    if (q->count == capacity) {
+      uint32_t more = capacity ? 2 * capacity : 4;
+      double *new_scales = text_room(t, more * sizeof *new_scales);
+      int64_t *new_zeros = text_room(t, more * sizeof *new_zeros);
+      if (!new_scales || !new_zeros) return false;
+      if (capacity) {
+        memcpy(new_scales, scales, capacity * sizeof *scales);
+        memcpy(new_zeros, zeros, capacity * sizeof *zeros);
+      }
+      scales = new_scales, zeros = new_zeros, capacity = more;
+    }
+    TRY(read_real(t, &scales[q->count]));
+    if (!(scales[q->count] > 0)) FAIL("a scale is not positive");
+    if (text_take(t, ":")) TRY(text_integer(t, &zeros[q->count]));
+    if (zeros[q->count] < q->low || zeros[q->count] > q->high) FAIL("a zero point lies outside of the storage type");
+    ++q->count;
+  } while (list && text_take(t, ","));
+  q->scales = scales;
+  q->zeros = zeros;
+  return !list || text_expect(t, "}");
+}
+
+/* !quant.uniform<i8<-128:127>:f32:0, {0.1:-30, 0.5:-20}>, from behind `quant.uniform`. */
+static bool read_quantized(text_reader *t, const quantization **out) {
+  quantization *q = text_room(t, sizeof *q);
+  text_slice storage, expressed;
+  if (!q) return false;
+  TRY(text_expect(t, "<") && text_word(t, &storage));
+  q->storage = dtype_of(storage);
+  if (q->storage == TTPU_NO_DTYPE || !base_dtype_is_integer(q->storage)) FAIL("the storage type is no integer");
+  int bits = base_dtype_bits(q->storage);
+  bool is_signed = base_dtype_is_signed(q->storage);
+  if (bits > 32) FAIL("a storage type of %d bits: at most 32 are possible", bits);
+  q->high = ((int64_t)1 << (is_signed ? bits - 1 : bits)) - 1;
+  q->low = is_signed ? -q->high - 1 : 0;
+  if (text_take(t, "<")) {
+    int64_t low, high;
+    TRY(text_integer(t, &low) && text_expect(t, ":") && text_integer(t, &high) && text_expect(t, ">"));
+    if (low < q->low || high > q->high || low >= high) FAIL("the storage range does not fit the storage type");
+    q->low = low, q->high = high;
+  }
+  TRY(text_expect(t, ":") && text_word(t, &expressed));
+  q->expressed = dtype_of(expressed);
+  if (!base_dtype_is_float(q->expressed)) FAIL("the expressed type is no float");
+  q->axis = -1;
+  if (text_take(t, ":")) {
+    if (text_peek(t, "{")) return text_fail(t, TTPU_UNIMPLEMENTED, "sub-channel quantization is not supported");
+    TRY(text_integer(t, &q->axis));
+    if (q->axis < 0 || q->axis >= TTPU_MAX_RANK) FAIL("a quantization dimension of %lld", (long long)q->axis);
+  }
+  TRY(text_expect(t, ",") && read_scales(t, q));
+  *out = q;
+  return text_expect(t, ">");
+}
+
+/* What stands behind the dimensions: f32, complex<f32>, !quant.uniform<...>, an alias of either. */
+static bool read_element_type(text_reader *t, text_type *out) {
+  ttpu_dtype dtype;
   text_space(t);
-  if (!text_take(t, "tensor")) return text_fail(t, TTPU_UNIMPLEMENTED, "expected a tensor type");
-  TRY(text_expect(t, "<"));
+  if (text_take(t, "!quant.uniform")) {
+    TRY(read_quantized(t, &out->quantized));
+    out->type.dtype = (uint8_t)out->quantized->storage;
+    if (out->quantized->axis >= 0 && !out->unranked) {
+      if (out->quantized->axis >= out->type.rank) FAIL("the quantization dimension is outside of the tensor");
+      int64_t size = out->type.dims[out->quantized->axis];
+      if (size != TEXT_ANY && size != out->quantized->count)
+        FAIL("%u scales for a dimension of %lld", out->quantized->count, (long long)size);
+    }
+    return true;
+  }
+  if (t->at < t->end && *t->at == '!') {
+    text_type element = {0};
+    TRY(text_read_type(t, &element, 1));
+    if (element.tuple || element.type.rank) FAIL("a tensor of tensors");
+    out->quantized = element.quantized;
+    out->type.dtype = element.type.dtype;
+    return true;
+  }
+  TRY(read_dtype(t, &dtype));
+  out->type.dtype = (uint8_t)dtype;
+  return true;
+}
+
+/* The dimensions, each with its `x`. */
+static bool read_dims(text_reader *t, text_type *out, int64_t *dims) {
+  uint32_t rank = 0;
   for (;;) {
     text_space(t);
-    if (t->at < t->end && *t->at == '?')
-      return text_fail(t, TTPU_UNIMPLEMENTED, "a dynamic dimension: sizes must be known");
-    if (t->at >= t->end || !isdigit((unsigned char)*t->at)) break;
+    bool any = t->at < t->end && *t->at == '?';
+    if (t->at < t->end && *t->at == '*') {
+      out->unranked = true;
+      ++t->at;
+      return text_expect(t, "x");
+    }
+    if (!any && (t->at >= t->end || !isdigit((unsigned char)*t->at))) break;
     if (rank == TTPU_MAX_RANK) FAIL("a tensor of more than %d dimensions", TTPU_MAX_RANK);
-    int64_t v = 0;
-    for (; t->at < t->end && isdigit((unsigned char)*t->at); ++t->at)
-      if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, *t->at - '0', &v))
-        FAIL("a dimension does not fit 64 bits");
-    dims[rank++] = v;
+    if (any) dims[rank] = TEXT_ANY, ++t->at, out->dynamic = true;
+    else TRY(read_size(t, &dims[rank]));
+    ++rank;
     if (t->at >= t->end || *t->at != 'x') FAIL("expected 'x' after a dimension");
     ++t->at;
   }
-  ttpu_dtype dtype;
-  TRY(read_dtype(t, attribute, &dtype));
+  out->type.rank = (uint8_t)rank;
+  return true;
+}
+
+static bool read_tensor(text_reader *t, text_type *out) {
+  int64_t dims[TTPU_MAX_RANK];
+  TRY(text_expect(t, "<"));
+  out->type = (ir_type){0, 0, dims};
+  TRY(read_dims(t, out, dims));
+  TRY(read_element_type(t, out));
   if (text_take(t, ",")) { /* an encoding: bounds and the like say nothing about sizes that are known */
     node ignored;
     TRY(text_attribute(t, &ignored, 1));
   }
   TRY(text_expect(t, ">"));
-  int64_t bytes = (int64_t)base_dtype_bytes(dtype);
-  for (uint32_t i = 0; i < rank; ++i)
-    if (__builtin_mul_overflow(bytes, dims[i] ? dims[i] : 1, &bytes)) FAIL("a tensor of more than 2^63 bytes");
-  *out = (ir_type){(uint8_t)dtype, (uint8_t)rank, ir_no_dims};
-  if (rank) out->dims = base_arena_dup(t->scratch, dims, rank * sizeof *dims);
-  return out->dims || text_no_memory(t);
+  int64_t bytes = (int64_t)base_dtype_bytes((ttpu_dtype)out->type.dtype);
+  for (uint32_t i = 0; i < out->type.rank; ++i)
+    if (__builtin_mul_overflow(bytes, dims[i] > 0 ? dims[i] : 1, &bytes)) FAIL("a tensor of more than 2^63 bytes");
+  out->type.dims = ir_no_dims;
+  if (out->type.rank) out->type.dims = base_arena_dup(t->scratch, dims, out->type.rank * sizeof *dims);
+  return out->type.dims || text_no_memory(t);
 }
 
-bool text_type(text_reader *t, ir_type *out) { return read_tensor(t, false, out); }
-bool text_attribute_type(text_reader *t, ir_type *out) { return read_tensor(t, true, out); }
+/* tuple<...>, from behind the word. */
+static bool read_tuple(text_reader *t, text_type *out, int depth) {
+  uint32_t capacity = 0;
+  out->tuple = true;
+  TRY(text_expect(t, "<"));
+  if (text_take(t, ">")) return true;
+  do {
+    if (out->count == capacity) {
+      text_type *more = text_room(t, (capacity ? 2 * capacity : 4) * sizeof *more);
+      if (!more) return false;
+      if (capacity) memcpy(more, out->elements, capacity * sizeof *more);
+      out->elements = more, capacity = capacity ? 2 * capacity : 4;
+    }
+    TRY(text_read_type(t, &out->elements[out->count++], depth + 1));
+  } while (text_take(t, ","));
+  return text_expect(t, ">");
+}
+
+static bool find_alias(text_reader *t, text_type *out) {
+  text_slice name;
+  TRY(text_expect(t, "!") && text_word(t, &name));
+  for (uint32_t i = 0; i < t->type_count; ++i)
+    if (t->types[i].name.length == name.length && memcmp(t->types[i].name.data, name.data, name.length) == 0) {
+      *out = t->types[i].type;
+      return true;
+    }
+  return text_fail(t, TTPU_UNIMPLEMENTED, "the type !%.*s is not supported", (int)(name.length > 40 ? 40 : name.length),
+                   name.data);
+}
+
+bool text_read_type(text_reader *t, text_type *out, int depth) {
+  enum { DEEPEST = 32 };
+  *out = (text_type){.type = {0, 0, ir_no_dims}};
+  if (depth > DEEPEST) FAIL("types nested more than %d deep", DEEPEST);
+  if (text_take(t, "tensor")) return read_tensor(t, out);
+  if (text_take(t, "tuple") || text_take(t, "!stablehlo.future")) return read_tuple(t, out, depth);
+  if (text_peek(t, "!quant.uniform")) return read_element_type(t, out);
+  if (text_take(t, "!stablehlo.token")) {
+    out->type.dtype = TTPU_TOKEN;
+    return true;
+  }
+  if (text_peek(t, "!")) return find_alias(t, out);
+  return text_fail(t, TTPU_UNIMPLEMENTED, "expected a tensor type");
+}
+
+bool text_type_equal(const text_type *a, const text_type *b) {
+  if (a->tuple != b->tuple || a->count != b->count) return false;
+  for (uint32_t i = 0; i < a->count; ++i)
+    if (!text_type_equal(&a->elements[i], &b->elements[i])) return false;
+  if (a->tuple) return true;
+  if (a->type.dtype != b->type.dtype) return false;
+  if (a->unranked || b->unranked) return true;
+  bool equal = a->type.rank == b->type.rank;
+  for (uint32_t i = 0; equal && i < a->type.rank; ++i)
+    equal = a->type.dims[i] == b->type.dims[i] || a->type.dims[i] == TEXT_ANY || b->type.dims[i] == TEXT_ANY;
+  return equal;
+}
 
 /* ---- dense elements ------------------------------------------------------------------------- */
 
@@ -285,11 +455,14 @@ static bool read_float(text_reader *t, ttpu_dtype dtype, uint8_t *to) {
   return true;
 }
 
+static bool read_real(text_reader *t, double *out) { return read_float(t, TTPU_F64, (uint8_t *)out); }
+
 static bool read_element(text_reader *t, ttpu_dtype dtype, uint8_t *to) {
-  int bits = (int)base_dtype_bytes(dtype) * 8;
+  int bits = base_dtype_bits(dtype);
   ttpu_dtype part = dtype == TTPU_C64 ? TTPU_F32 : TTPU_F64;
   base_scalar v = {.i = 0};
   switch (base_dtypes[dtype].cls) {
+    case DTYPE_TOKEN: FAIL("a token has no elements");
     case DTYPE_FLOAT: return read_float(t, dtype, to);
     case DTYPE_COMPLEX:
       TRY(text_expect(t, "("));
@@ -362,8 +535,49 @@ static bool read_hex(text_reader *t, ir_type type, ir_data *out) {
     if (splat) bytes[0] = raw[0] & 1;
     for (size_t i = 0; !splat && i < count; ++i) bytes[i] = raw[i / 8] >> (i % 8) & 1;
   }
+  if (base_dtype_is_rare((ttpu_dtype)type.dtype)) /* a byte holds more than such an element: bring it into form */
+    for (size_t i = 0; i < length; ++i)
+      base_scalar_store((ttpu_dtype)type.dtype, bytes + i, base_scalar_load((ttpu_dtype)type.dtype, bytes + i));
   *out = (ir_data){bytes, splat};
   return true;
+}
+
+bool text_static_type(text_reader *t, ir_type *out) {
+  text_type type;
+  TRY(text_read_type(t, &type, 0));
+  if (type.tuple || type.dynamic || type.unranked || type.type.dtype == TTPU_TOKEN)
+    FAIL("elements need a tensor type of known sizes");
+  *out = type.type;
+  return true;
+}
+
+/* dense_resource<name> : type. A resource's bytes begin with its alignment, in four bytes. */
+static bool read_resource(text_reader *t, node *out) {
+  text_slice name;
+  TRY(text_expect(t, "<"));
+  TRY(text_peek(t, "\"") ? text_string(t, &name) : text_word(t, &name));
+  TRY(text_expect(t, ">") && text_expect(t, ":"));
+  TRY(text_static_type(t, &out->type));
+  out->kind = NODE_DENSE;
+  const text_slice *value = NULL;
+  for (uint32_t i = 0; i < t->resource_count && !value; ++i)
+    if (t->resources[i].name.length == name.length && memcmp(t->resources[i].name.data, name.data, name.length) == 0)
+      value = &t->resources[i].value.value;
+  if (!value) FAIL("no resource %.*s", (int)(name.length > 60 ? 60 : name.length), name.data);
+  enum { ALIGNMENT_DIGITS = 8 };
+  if (value->length < 2 + ALIGNMENT_DIGITS) FAIL("a resource without an alignment");
+  char *quoted = text_room(t, value->length + 2);
+  if (!quoted) return false;
+  size_t digits = value->length - 2 - ALIGNMENT_DIGITS;
+  memcpy(quoted, "\"0x", 3);
+  memcpy(quoted + 3, value->data + 2 + ALIGNMENT_DIGITS, digits);
+  quoted[3 + digits] = '"';
+  const char *at = t->at, *end = t->end;
+  t->at = quoted, t->end = quoted + digits + 4;
+  bool ok = read_hex(t, out->type, &out->data);
+  t->end = end;
+  if (ok) t->at = at;
+  return ok;
 }
 
 /* dense<elements> : type. The elements can be read only when the type behind them is known. */
@@ -375,7 +589,7 @@ static bool read_dense(text_reader *t, node *out) {
   const char *close = t->at;
   TRY(text_expect(t, ">"));
   TRY(text_expect(t, ":"));
-  TRY(read_tensor(t, true, &out->type));
+  TRY(text_static_type(t, &out->type));
   const char *behind = t->at, *end = t->end;
   out->kind = NODE_DENSE;
   int64_t count = ir_numel(out->type);
@@ -399,6 +613,7 @@ static bool read_dense(text_reader *t, node *out) {
   } else if (count) {
     ok = text_fail(t, TTPU_INVALID_ARGUMENT, "no elements for %s", IR_SHOW(out->type));
   }
+  if (count == 0) out->data = (ir_data){ir_no_dims, false}; /* a splat of nothing is nothing */
   text_space(t);
   if (ok && t->at != t->end) ok = text_fail(t, TTPU_INVALID_ARGUMENT, "more elements than %s has", IR_SHOW(out->type));
   t->end = end;
@@ -422,6 +637,8 @@ static entry *add_entry(text_reader *t, node *list, uint32_t *capacity) {
   return e;
 }
 
+static bool read_array(text_reader *t, node *out, int depth);
+
 static bool read_entries(text_reader *t, const char *close, node *out, int depth) {
   uint32_t capacity = out->count;
   out->kind = NODE_DICT;
@@ -436,6 +653,8 @@ static bool read_entries(text_reader *t, const char *close, node *out, int depth
   }
   return true;
 }
+
+bool text_nested_list(text_reader *t, node *out, int depth) { return read_array(t, out, depth); }
 
 bool text_dict(text_reader *t, const char *open, const char *close, node *out, int depth) {
   return text_expect(t, open) && read_entries(t, close, out, depth);
@@ -496,8 +715,9 @@ static bool read_number(text_reader *t, node *out) {
     TRY(text_integer(t, &out->i));
     out->kind = NODE_INT;
   }
-  if (text_take(t, ":")) {
+  if (!t->bare && text_take(t, ":")) {
     text_slice type;
+    if (text_peek(t, "tensor")) return text_read_type(t, &(text_type){0}, 0); /* a splat, as older printers wrote it */
     TRY(text_word(t, &type));
     if (type.length && type.data[0] == 'f') {
       if (out->kind == NODE_INT && hex) memcpy(&out->d, &out->i, sizeof out->d); /* f64 bits */
@@ -523,7 +743,7 @@ static bool read_dialect_attribute(text_reader *t, node *out, int depth) {
     out->kind = NODE_OTHER;
     return true;
   }
-  if (text_is(name, "stablehlo")) {
+  if (text_is(name, "stablehlo") || text_is(name, "chlo")) {
     TRY(text_expect(t, "<"));
     TRY(text_word(t, &tag));
     out->kind = NODE_ENUM;
@@ -541,7 +761,8 @@ static bool read_dialect_attribute(text_reader *t, node *out, int depth) {
     return true;
   }
   if (text_is(name, "stablehlo.dot") || text_is(name, "stablehlo.gather") || text_is(name, "stablehlo.scatter") ||
-      text_is(name, "stablehlo.channel_handle"))
+      text_is(name, "stablehlo.channel_handle") || text_is(name, "stablehlo.dot_algorithm") ||
+      text_is(name, "chlo.ragged_dot") || text_is(name, "stablehlo.result_accuracy"))
     return text_dict(t, "<", ">", out, depth);
   out->kind = NODE_OTHER;
   return skip_angles(t);
@@ -579,12 +800,14 @@ bool text_attribute(text_reader *t, node *out, int depth) {
   else if (c == '#') ok = read_dialect_attribute(t, out, depth);
   else if (isdigit((unsigned char)c) || c == '-') ok = read_number(t, out);
   else if (text_take(t, "dense")) ok = read_dense(t, out);
+  else if (text_take(t, "dense_resource")) ok = read_resource(t, out);
+  else if (c == '<') ok = text_dict(t, "<", ">", out, depth);
   else if (text_take(t, "array")) ok = read_list(t, out);
   else if (text_take(t, "true")) out->kind = NODE_BOOL, out->i = 1, ok = true;
   else if (text_take(t, "false")) out->kind = NODE_BOOL, ok = true;
   else if (text_take(t, "unit")) out->kind = NODE_UNIT, ok = true;
   else ok = skip_other(t, out);
-  if (ok && text_take(t, "::")) ok = text_attribute(t, &(node){0}, depth + 1); /* @a::@b: nobody wants these */
+  while (ok && out->kind == NODE_SYMBOL && text_take(t, "::")) ok = text_symbol(t, &out->value); /* @a::@b: the last */
   if (ok && !out->text.data) out->text = (text_slice){from, (size_t)(t->at - from)};
   return ok && text_ok(t);
 }

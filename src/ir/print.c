@@ -40,6 +40,10 @@ static void put_int(printer *p, int64_t v) {
 }
 
 static void put_type(printer *p, ir_type t) {
+  if (t.dtype == TTPU_TOKEN) {
+    put(p, base_dtypes[t.dtype].hlo_name);
+    return;
+  }
   put(p, "tensor<");
   for (uint32_t i = 0; i < t.rank; ++i) {
     put_int(p, t.dims[i]);
@@ -110,6 +114,7 @@ static void put_float(printer *p, ttpu_dtype t, double v, const void *bytes) {
 static void put_element(printer *p, ttpu_dtype t, const uint8_t *bytes) {
   base_scalar v = base_scalar_load(t, bytes);
   switch (base_dtypes[t].cls) {
+    case DTYPE_TOKEN: break;
     case DTYPE_BOOL: put(p, v.i ? "true" : "false"); break;
     case DTYPE_UNSIGNED: PUT("%" PRIu64, v.u); break;
     case DTYPE_SIGNED: put_int(p, v.i); break;
@@ -246,7 +251,15 @@ static bool put_special(printer *p, const ir_op *op, const ir_field *field, cons
     PUT("%s = %s", field->name, *(const char *const *)at);
     return true;
   }
-  if (attrs == IR_ATTRS_custom_call && field->kind == FIELD_TEXT && !*(const char *const *)at) return *skip = true;
+  if (field->kind == FIELD_TEXT && !*(const char *const *)at && !(ir_ops[op->kind].flags & IR_COMPOSITE))
+    return *skip = true;
+  if (attrs == IR_ATTRS_transfer && field->kind == FIELD_I64) {
+    const ir_transfer_attrs *a = IR_ATTRS(op, transfer);
+    if (strcmp(field->name, "channel_type") == 0) return *skip = true;
+    PUT("channel_handle = #stablehlo.channel_handle<handle = %" PRId64 ", type = %" PRId64 ">", a->channel_id,
+        a->channel_type);
+    return true;
+  }
   if (attrs == IR_ATTRS_replica_groups) {
     const ir_replica_groups_attrs *a = IR_ATTRS(op, replica_groups);
     if (field->kind == FIELD_SIZES) {

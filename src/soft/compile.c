@@ -12,6 +12,13 @@
 
 static atomic_ullong executables_bound, executions;
 
+/* Kernels and tile programs know PyTorch's dtypes; the rest of StableHLO's run in the reference. */
+static bool has_rare_dtype(const ir_func *f) {
+  for (ir_value v = 1; v < f->value_count; ++v)
+    if (base_dtype_is_rare((ttpu_dtype)f->values[v].type.dtype)) return true;
+  return false;
+}
+
 ttpu_status soft_compile(base_arena *arena, const ir_func *f, const soft_compile_options *options,
                          soft_executable **out) {
   if (f->body.count == 0 || f->body.ops[f->body.count - 1]->kind != IR_RETURN)
@@ -21,7 +28,7 @@ ttpu_status soft_compile(base_arena *arena, const ir_func *f, const soft_compile
   if (!e) return base_no_memory(sizeof *e);
   e->f = f;
   e->arena = arena;
-  e->reference = options && options->reference;
+  e->reference = (options && options->reference) || has_rare_dtype(f);
   e->param_count = f->body.arg_count;
   e->result_count = f->body.ops[f->body.count - 1]->operand_count;
   ttpu_status status = opt_structure_get(f, &e->structure, &e->stats.structure_hit);

@@ -202,7 +202,8 @@ static ttpu_status run_as_strided_update(const ir_func *f, const ir_op *op, cons
 }
 
 /* Between sizes, the side of wider elements is seen as one dimension more of the narrow ones. */
-static ttpu_status run_bitcast(const soft_view *x, const soft_view *y) {
+static ttpu_status run_bitcast(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
+  if ((x->dtype == TTPU_BOOL) != (y->dtype == TTPU_BOOL)) return soft_reference_op(f, op, x, y); /* one bit each */
   size_t from = base_dtype_bytes(x->dtype), to = base_dtype_bytes(y->dtype);
   soft_view source = *x, target = *y, *wide = from > to ? &source : &target;
   int64_t ratio = (int64_t)(from > to ? from / to : to / from);
@@ -270,7 +271,9 @@ static ttpu_status run_rng(const ir_func *f, const ir_op *op, const soft_view *x
   const soft_view *bits = &y[1];
   size_t bytes = base_dtype_bytes(bits->dtype);
   bool threefry = IR_ATTRS(op, rng_bit_generator)->rng_algorithm == IR_RNG_THREE_FRY;
-  if (threefry || (bytes != 4 && bytes != 8) || !soft_view_is_dense(bits)) return soft_reference_op(f, op, x, y);
+  bool plain = x->dtype == TTPU_U64 && x->rank == 1 && base_dtype_is_integer(bits->dtype);
+  if (!plain || threefry || (bytes != 4 && bytes != 8) || !soft_view_is_dense(bits))
+    return soft_reference_op(f, op, x, y);
   uint64_t state[2];
   for (int64_t i = 0; i < 2; ++i) state[i] = ref_load(x, &i).u;
   kern_philox(state[0], state[1], bits);
@@ -370,7 +373,8 @@ ttpu_status soft_kernel_op(const ir_func *f, const ir_op *op, const soft_view *x
     case IR_TRANSPOSE:
     case IR_AS_STRIDED: return run_view(f, op, x, y);
     case IR_BITCAST_CONVERT:
-      return x->rank < TTPU_MAX_RANK && y->rank < TTPU_MAX_RANK ? run_bitcast(x, y) : soft_reference_op(f, op, x, y);
+      return x->rank < TTPU_MAX_RANK && y->rank < TTPU_MAX_RANK ? run_bitcast(f, op, x, y)
+                                                                : soft_reference_op(f, op, x, y);
     case IR_CONCATENATE: run_concatenate(op, x, y); return TTPU_OK;
     case IR_PAD: run_pad(op, x, y); return TTPU_OK;
     case IR_DYNAMIC_SLICE: {

@@ -219,6 +219,24 @@ static ttpu_status run_while(const ir_func *f, const ir_op *op, const soft_view 
   return status;
 }
 
+/* The region over the elements at each index. */
+static ttpu_status run_map(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
+  ref_frame frame;
+  base_scalar *arguments = base_alloc(op->operand_count * sizeof *arguments + 1), result;
+  if (!arguments) return base_no_memory(op->operand_count * sizeof *arguments);
+  ttpu_status status = ref_frame_open(&frame, f, op, x);
+  if (status == TTPU_OK) {
+    for (ref_index i = ref_index_begin(y->rank, y->dims); i.more && status == TTPU_OK; ref_index_next(&i)) {
+      for (uint32_t k = 0; k < op->operand_count; ++k) arguments[k] = ref_load(&x[k], i.at);
+      status = ref_region_call(&frame, op->regions[0], arguments, 1, &result);
+      if (status == TTPU_OK) ref_store(y, i.at, result);
+    }
+    ref_frame_close(&frame);
+  }
+  base_free(arguments);
+  return status;
+}
+
 /* ---- dispatch ---------------------------------------------------------------------------------- */
 
 ttpu_status ref_copy(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
@@ -276,7 +294,10 @@ ttpu_status soft_reference_op(const ir_func *f, const ir_op *op, const soft_view
     case IR_IF:
     case IR_CASE: return run_branch(f, op, x, y);
     case IR_WHILE: return run_while(f, op, x, y);
+    case IR_MAP: return run_map(f, op, x, y);
     case IR_RETURN: return TTPU_OK;
+    case IR_AFTER_ALL: /* operations run in order as it is */
+    case IR_CREATE_TOKEN: base_scalar_store(TTPU_TOKEN, y->data, (base_scalar){.u = 0}); return TTPU_OK;
     case IR_OPTIMIZATION_BARRIER: return ref_copy(f, op, x, y);
     case IR_CUSTOM_CALL:
       return base_fail(TTPU_UNIMPLEMENTED, "custom_call: the software TPU has no target \"%s\"",

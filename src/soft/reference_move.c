@@ -66,8 +66,27 @@ ttpu_status ref_transpose(const ir_func *f, const ir_op *op, const soft_view *x,
 }
 
 /* Between sizes, the wider side loses its last dimension, whose elements are the low bits first. */
+/* Between types of which one has less than a byte: bit by bit, the lowest ones first. */
+static ttpu_status bitcast_narrow(const soft_view *x, const soft_view *y) {
+  int from = base_dtype_bits(x->dtype), to = base_dtype_bits(y->dtype), least = from < to ? from : to;
+  const soft_view *walked = from < to ? x : y;
+  for (ref_index i = ref_index_begin(walked->rank, walked->dims); i.more; ref_index_next(&i)) {
+    int64_t part = from == to ? 0 : i.at[walked->rank - 1] * least;
+    uint64_t source = 0, target = 0, mask = least == 64 ? ~0ull : (1ull << least) - 1;
+    memcpy(&source, ref_at(x, i.at), base_dtype_bytes(x->dtype));
+    memcpy(&target, ref_at(y, i.at), base_dtype_bytes(y->dtype));
+    uint64_t moved = source >> (from > to ? part : 0) & mask;
+    target = from >= to ? moved : (part ? target : 0) | moved << part;
+    memcpy(ref_at(y, i.at), &target, base_dtype_bytes(y->dtype));
+    if (from >= to) ref_store(y, i.at, ref_load(y, i.at)); /* integers are extended to their byte */
+  }
+  return TTPU_OK;
+}
+
 ttpu_status ref_bitcast_convert(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
   UNUSED(f), UNUSED(op);
+  bool narrow = base_dtype_bits(x->dtype) < 8 || base_dtype_bits(y->dtype) < 8;
+  if (narrow && base_dtype_bytes(x->dtype) <= 8 && base_dtype_bytes(y->dtype) <= 8) return bitcast_narrow(x, y);
   size_t from = base_dtype_bytes(x->dtype), to = base_dtype_bytes(y->dtype), small = from < to ? from : to;
   const soft_view *walked = from < to ? x : y; /* the one with more dimensions */
   for (ref_index i = ref_index_begin(walked->rank, walked->dims); i.more; ref_index_next(&i)) {
@@ -344,8 +363,14 @@ static void three_fry(uint64_t seed, uint64_t counter, uint32_t out[2]) {
 ttpu_status ref_rng_bit_generator(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
   UNUSED(f);
   uint64_t state[2];
-  for (int64_t i = 0; i < 2; ++i) state[i] = ref_load(x, &i).u;
   bool threefry = IR_ATTRS(op, rng_bit_generator)->rng_algorithm == IR_RNG_THREE_FRY;
+  bool sized = x->dtype == TTPU_U64 && x->rank == 1 && (x->dims[0] == 2 || (!threefry && x->dims[0] == 3));
+  if (!sized)
+    return base_fail(TTPU_INVALID_ARGUMENT, "rng_bit_generator: the state is of rank %u and %s, expected 2%s ui64",
+                     x->rank, base_dtypes[x->dtype].hlo_name, threefry ? "" : " or 3");
+  if (!base_dtype_is_integer(y[1].dtype))
+    return base_fail(TTPU_UNIMPLEMENTED, "rng_bit_generator: bits of %s", base_dtypes[y[1].dtype].hlo_name);
+  for (int64_t i = 0; i < 2; ++i) state[i] = ref_load(x, &i).u;
   const soft_view *bits = &y[1];
   uint32_t words = base_dtype_bytes(bits->dtype) == 8 ? 2 : 1, block_words = threefry ? 2 : 4, used = block_words;
   uint32_t block[4];

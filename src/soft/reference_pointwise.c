@@ -9,7 +9,7 @@ typedef double complex complex128;
 
 static complex128 complex_of(base_scalar x) { return CMPLX(x.d[0], x.d[1]); }
 static base_scalar scalar_of(complex128 z) { return (base_scalar){.d = {creal(z), cimag(z)}}; }
-static uint32_t width_of(ttpu_dtype t) { return 8 * (uint32_t)base_dtype_bytes(t); }
+static uint32_t width_of(ttpu_dtype t) { return (uint32_t)base_dtype_bits(t); }
 static uint64_t mask_of(ttpu_dtype t) { return width_of(t) == 64 ? ~0ull : (1ull << width_of(t)) - 1; }
 
 /* Brings a 64-bit result back into the dtype's range: modulo 2^width, sign-extended where signed. */
@@ -103,12 +103,18 @@ static complex128 complex_log1p(complex128 z) {
   return CMPLX(0.5 * log1p(a * (2 + a) + b * b), atan2(b, 1 + a));
 }
 
+/* e^a (cos b + i sin b): NaN for an infinite a with a b that is not finite, where C's cexp gives 0 or infinity. */
+static complex128 complex_exp(complex128 z) {
+  if (isinf(creal(z)) && !isfinite(cimag(z))) return CMPLX(NAN, NAN);
+  return cexp(z);
+}
+
 static bool complex_unary(ir_kind kind, complex128 x, complex128 *y) {
   switch (kind) {
     case IR_ABS: *y = cabs(x); return true;
     case IR_CBRT: *y = cpow(x, 1.0 / 3); return true;
     case IR_COSINE: *y = ccos(x); return true;
-    case IR_EXPONENTIAL: *y = cexp(x); return true;
+    case IR_EXPONENTIAL: *y = complex_exp(x); return true;
     case IR_EXPONENTIAL_MINUS_ONE: *y = complex_expm1(x); return true;
     case IR_LOG: *y = clog(x); return true;
     case IR_LOG_PLUS_ONE: *y = complex_log1p(x); return true;
@@ -313,24 +319,14 @@ static bool compare(ir_direction direction, ttpu_dtype t, base_scalar a, base_sc
   return false;
 }
 
-/* Exponent and mantissa bits of each float format. */
-static void float_format(ttpu_dtype t, int *exponent, int *mantissa) {
-  switch (t) {
-    case TTPU_F64: *exponent = 11, *mantissa = 52; return;
-    case TTPU_F32: *exponent = 8, *mantissa = 23; return;
-    case TTPU_F16: *exponent = 5, *mantissa = 10; return;
-    case TTPU_BF16: *exponent = 8, *mantissa = 7; return;
-    case TTPU_F8E5M2: *exponent = 5, *mantissa = 2; return;
-    default: *exponent = 4, *mantissa = 3; return; /* f8E4M3FN */
-  }
-}
-
 /* On the bits, as XLA: round the mantissa to nearest even; an exponent beyond the smaller range becomes
  * infinity, one below it a signed zero (subnormals of the smaller format are flushed). */
 static base_scalar reduce_precision(const ir_reduce_precision_attrs *attrs, ttpu_dtype t, base_scalar x) {
+  if (isnan(x.d[0]) && attrs->mantissa_bits == 0) /* nothing is left to tell it from infinity */
+    return (base_scalar){.d = {signbit(x.d[0]) ? -INFINITY : INFINITY}};
   if (isnan(x.d[0]) || isinf(x.d[0])) return x;
   int exponent, mantissa;
-  float_format(t, &exponent, &mantissa);
+  base_dtype_float_format(t, &exponent, &mantissa);
   uint64_t bits = 0, sign = 1ull << (width_of(t) - 1);
   base_scalar_store(t, &bits, x);
   if (attrs->mantissa_bits < mantissa) {

@@ -94,6 +94,7 @@ static inline ir_value example_collective(ir_builder *b, ir_kind kind) {
       return ir_append(b, kind, 1, &x, &a, 1, &t, 0, NULL);
     default:
       a = (ir_replica_groups_attrs){.group_count = 2, .replica_groups = LIST(0, 1, 1, 0), .channel_id = 1};
+      if (kind == IR_COLLECTIVE_BROADCAST) a.group_count = 1, a.replica_groups.count = 2;
       return ir_append(b, kind, 1, &x, &a, 0, NULL, 0, NULL);
   }
 }
@@ -222,7 +223,33 @@ static inline ir_value example_value(ir_builder *b, ir_kind kind) {
     case IR_ALL_GATHER:
     case IR_REDUCE_SCATTER:
     case IR_ALL_TO_ALL:
-    case IR_COLLECTIVE_PERMUTE: return example_collective(b, kind);
+    case IR_COLLECTIVE_PERMUTE:
+    case IR_COLLECTIVE_BROADCAST: return example_collective(b, kind);
+    case IR_MAP:
+      operands[0] = example_param(b, TTPU_F32, DIMS(2, 3)), operands[1] = example_param(b, TTPU_F32, DIMS(2, 3));
+      regions[0] = example_reducer(b, IR_MULTIPLY, TTPU_F32);
+      return ir_append(b, kind, 2, operands, &(ir_dims_attrs){LIST(0, 1)}, 0, NULL, 1, regions);
+    case IR_CREATE_TOKEN: return ir_append(b, kind, 0, NULL, NULL, 0, NULL, 0, NULL);
+    case IR_AFTER_ALL:
+      operands[0] = example_param(b, TTPU_TOKEN, 0, NULL), operands[1] = example_param(b, TTPU_TOKEN, 0, NULL);
+      return ir_append(b, kind, 2, operands, NULL, 0, NULL, 0, NULL);
+    case IR_SEND:
+    case IR_OUTFEED: {
+      const ir_transfer_attrs channel = {3, 2, true};
+      const ir_outfeed_attrs config = {"out"};
+      operands[0] = example_param(b, TTPU_F32, DIMS(2)), operands[1] = example_param(b, TTPU_TOKEN, 0, NULL);
+      const void *attrs = kind == IR_SEND ? (const void *)&channel : &config;
+      return ir_append(b, kind, 2, operands, attrs, 0, NULL, 0, NULL);
+    }
+    case IR_RECV:
+    case IR_INFEED: {
+      const ir_transfer_attrs channel = {3, 3, true};
+      const ir_infeed_attrs config = {"in"};
+      const ir_type given[2] = {ir_tensor(b, TTPU_F32, DIMS(2)), ir_tensor(b, TTPU_TOKEN, 0, NULL)};
+      x = example_param(b, TTPU_TOKEN, 0, NULL);
+      const void *attrs = kind == IR_RECV ? (const void *)&channel : &config;
+      return ir_append(b, kind, 1, &x, attrs, 2, given, 0, NULL);
+    }
     case IR_AS_STRIDED:
       return ir_as_strided(b, example_param(b, TTPU_F32, DIMS(4, 6)), DIMS(3, 2, 2), (int64_t[]){2, 12, 0}, 1);
     case IR_AS_STRIDED_UPDATE:

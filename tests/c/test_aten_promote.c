@@ -28,8 +28,8 @@ TEST(promotes_pairs_of_dtypes) {
 }
 
 TEST(promotion_commutes) {
-  for (int a = 1; a < TTPU_DTYPE_COUNT; ++a)
-    for (int b = 1; b < TTPU_DTYPE_COUNT; ++b)
+  for (int a = 1; a < TTPU_TOKEN; ++a)
+    for (int b = 1; b < TTPU_TOKEN; ++b)
       CHECK_EQ(aten_promote((ttpu_dtype)a, (ttpu_dtype)b), aten_promote((ttpu_dtype)b, (ttpu_dtype)a));
 }
 

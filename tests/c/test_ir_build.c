@@ -89,7 +89,7 @@ TEST(extremes_and_scalars) {
   world w;
   open_world(&w);
   ir_builder *b = &w.b;
-  for (int t = 1; t < TTPU_DTYPE_COUNT; ++t) {
+  for (int t = 1; t < TTPU_TOKEN; ++t) {
     if (base_dtype_is_complex((ttpu_dtype)t)) continue;
     base_scalar s[2];
     for (int i = 0; i < 2; ++i) {

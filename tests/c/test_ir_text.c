@@ -41,7 +41,7 @@ TEST(every_operation_survives_text) {
 TEST(constants_survive_text) {
   static const int64_t sizes[] = {0, 1, 3, 16, 17, 70};
   uint64_t seed = 7;
-  for (int t = 1; t < TTPU_DTYPE_COUNT; ++t)
+  for (int t = 1; t < TTPU_TOKEN; ++t)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; ++s)
       for (int splat = 0; splat < 2; ++splat) {
         base_arena arena;
@@ -163,14 +163,16 @@ TEST(says_what_and_where) {
       {TTPU_INVALID_ARGUMENT, "expected a module", "modul {}"},
       {TTPU_INVALID_ARGUMENT, "line 1, column 29", "func.func @main(%a: tensor<2f32>) -> tensor<2xf32> {}"},
       {TTPU_UNIMPLEMENTED, "dynamic", "func.func @main(%a: tensor<?xf32>) -> () {\n \"func.return\"() : () -> ()\n}"},
-      {TTPU_UNIMPLEMENTED, "'i4'", "func.func @main(%a: tensor<2xi4>) -> () {\n \"func.return\"() : () -> ()\n}"},
+      {TTPU_UNIMPLEMENTED, "'i3'", "func.func @main(%a: tensor<2xi3>) -> () {\n \"func.return\"() : () -> ()\n}"},
       {TTPU_INVALID_ARGUMENT, "%b is not defined",
        "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n return %b : tensor<f32>\n}"},
       {TTPU_UNIMPLEMENTED, "stablehlo.nothing",
        "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n %0 = \"stablehlo.nothing\"(%a) : (tensor<f32>) -> "
        "tensor<f32>\n}"},
-      {TTPU_UNIMPLEMENTED, "generic form",
-       "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n %0 = stablehlo.abs %a : tensor<f32>\n}"},
+      {TTPU_INVALID_ARGUMENT, "'fast' is not expected here",
+       "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n %0 = stablehlo.abs %a, fast : tensor<f32>\n}"},
+      {TTPU_UNIMPLEMENTED, "checks belong to test files",
+       "func.func @main(%a: tensor<f32>) {\n check.expect_eq %a, %a : tensor<f32>\n return\n}"},
       {TTPU_INVALID_ARGUMENT, "stablehlo.add: add: operand 1 is tensor<3xf32>, but operand 0 is tensor<2xf32>",
        "func.func @main(%a: tensor<2xf32>, %b: tensor<3xf32>) -> tensor<2xf32> {\n"
        " %0 = \"stablehlo.add\"(%a, %b) : (tensor<2xf32>, tensor<3xf32>) -> tensor<2xf32>\n}"},

@@ -141,7 +141,7 @@ TEST(shapes_of_all_kinds) {
   pjrt_client *c = open_client(NULL);
   REQUIRE(c);
   pjrt_device *d = pjrt_client_device(c, 0);
-  for (int t = 1; t < TTPU_DTYPE_COUNT; ++t) { /* every dtype; empty, rank 0 and rank 3 */
+  for (int t = 1; t < TTPU_TOKEN; ++t) { /* every dtype; empty, rank 0 and rank 3 */
     const struct {
       uint32_t rank;
       int64_t dims[3];

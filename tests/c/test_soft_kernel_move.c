@@ -299,7 +299,7 @@ TEST(scatter) {
                                 .scatter_indices_batching_dims = {n.index_batching, n.batching_count},
                                 .scatter_dims_to_operand_dims = {n.map, n.components},
                                 .index_vector_dim = n.vector_dim};
-    ttpu_dtype dtype = (ttpu_dtype)random_from(1, TTPU_DTYPE_COUNT - 1);
+    ttpu_dtype dtype = (ttpu_dtype)random_from(1, TTPU_TOKEN - 1);
     ir_kind kind = kinds[random_below(base_dtype_is_float(dtype) ? 5 : base_dtype_is_complex(dtype) ? 3 : 8)];
     ir_value x = test_param(&t, dtype, n.rank, n.dims);
     ir_value indices = test_param(&t, random_below(2) ? TTPU_I64 : TTPU_I32, n.index_rank, n.index_dims);
@@ -342,7 +342,7 @@ TEST(iota_and_constants) {
     test_begin(&t);
     int64_t dims[3];
     random_dims(3, dims);
-    ttpu_dtype dtype = (ttpu_dtype)random_from(2, TTPU_DTYPE_COUNT - 1);
+    ttpu_dtype dtype = (ttpu_dtype)random_from(2, TTPU_TOKEN - 1);
     ir_value v =
         round & 1 ? ir_iota(&t.b, dtype, 3, dims, (uint32_t)random_below(3)) : ir_fill_i64(&t.b, dtype, 3, dims, 7);
     if (test_operands(&t, v, false)) compare(&t, 0);

@@ -21,7 +21,7 @@ static double rounding(ttpu_dtype t) {
     default: return 0;
   }
 }
-static ttpu_dtype any_dtype(void) { return (ttpu_dtype)random_from(1, TTPU_DTYPE_COUNT - 1); }
+static ttpu_dtype any_dtype(void) { return (ttpu_dtype)random_from(1, TTPU_TOKEN - 1); }
 static ttpu_dtype ordered_dtype(void) {
   for (;;) {
     ttpu_dtype t = any_dtype();
@@ -29,7 +29,7 @@ static ttpu_dtype ordered_dtype(void) {
   }
 }
 
-static ttpu_dtype number_dtype(void) { return (ttpu_dtype)random_from(TTPU_BOOL + 1, TTPU_DTYPE_COUNT - 1); }
+static ttpu_dtype number_dtype(void) { return (ttpu_dtype)random_from(TTPU_BOOL + 1, TTPU_TOKEN - 1); }
 
 TEST(reduce) {
   static const ir_kind kinds[] = {IR_ADD, IR_MULTIPLY, IR_MINIMUM, IR_MAXIMUM, IR_AND, IR_OR, IR_XOR};
