@@ -12,10 +12,11 @@ ALLOWED = {
     "ir": {"base"},
     "aten": {"base", "ir"},
     "pjrt": {"base", "ir"},
+    "check": {"base", "ir", "pjrt"},
     "rt": {"base", "ir", "aten", "pjrt"},
     "aot": {"base", "pjrt"},
     "soft": {"base", "ir"},
-    "torch": {"base", "ir", "aten", "pjrt", "rt"},
+    "torch": {"base", "ir", "aten", "pjrt", "rt", "check"},
 }
 ALLOWED_FILES = {
     "soft": {"pjrt/abi.h", "pjrt/extension.h", "pjrt/functions.def", "pjrt/arguments.def"},

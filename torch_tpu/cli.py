@@ -53,6 +53,15 @@ def plugin(options: argparse.Namespace) -> None:
     print(plugins.text(report) if not options.json else json.dumps(report, indent=1))
 
 
+def check_stablehlo(options: argparse.Namespace) -> int:
+    """Run StableHLO's own test files (text) on the first device; ends with how many passed."""
+    from torch_tpu import stablehlo_tests
+
+    report = stablehlo_tests.run(options.path, verbose=options.verbose)
+    print(report.json() if options.json else report.text())
+    return 1 if report.failed else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     from torch_tpu.aot import command as aot_command
@@ -74,6 +83,11 @@ def main(arguments: list[str] | None = None) -> int:
     listing.add_argument("--markdown", action="store_true", help="as a page: docs/operators.md is made so")
     listing.set_defaults(run=ops)
     aot_command.add_to(commands)
+    checking = commands.add_parser("check-stablehlo", help=check_stablehlo.__doc__)
+    checking.add_argument("path", nargs="+", help="files of StableHLO text, or folders of them")
+    checking.add_argument("--json", action="store_true", help="one object with every case")
+    checking.add_argument("--verbose", action="store_true", help="each case as it is run")
+    checking.set_defaults(run=check_stablehlo)
     options = parser.parse_args(arguments)
     return options.run(options) or 0
 

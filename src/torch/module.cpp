@@ -1,4 +1,5 @@
 // The Python module torch_tpu._C.
+#include "check/check.h"
 #include "torch/glue.h"
 
 #include <pybind11/pybind11.h>
@@ -127,6 +128,33 @@ static py::dict cpu_features() {
   return d;
 }
 
+static py::dict outcome_to_dict(const check_outcome &outcome) {
+  static const char *const stages[] = {"passed", "read", "compile", "run", "values"};
+  py::dict d;
+  d["stage"] = stages[outcome.stage];
+  d["ran"] = outcome.ran;
+  d["checks"] = outcome.count;
+  d["message"] = py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(outcome.message, static_cast<Py_ssize_t>(strlen(outcome.message)), "replace"));
+  return d;
+}
+
+static py::dict check_stablehlo(const std::string &text) {
+  check_outcome outcome;
+  {
+    py::gil_scoped_release released;
+    initialize();
+    check_run(rt_client(), text.data(), text.size(), &outcome);
+  }
+  return outcome_to_dict(outcome);
+}
+
+static py::dict read_stablehlo(const std::string &text, const std::string &function, int64_t size) {
+  check_outcome outcome;
+  check_read(text.data(), text.size(), function.empty() ? nullptr : function.c_str(), size, &outcome);
+  return outcome_to_dict(outcome);
+}
+
 } // namespace ttpu
 
 namespace ttpu {
@@ -179,6 +207,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory_stats", [](int index) { rt_memory_reset_peak(static_cast<uint32_t>(index)); });
   m.def("cpu_features", &cpu_features);
+  m.def("check_stablehlo", &check_stablehlo);
+  m.def("read_stablehlo", &read_stablehlo);
   m.def("is_ready", [](const py::handle &tensor) {
     const at::Tensor &t = THPVariable_Unpack(tensor.ptr());
     return rt_storage_is_ready(storage_of(t));
