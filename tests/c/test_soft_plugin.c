@@ -169,7 +169,7 @@ TEST(strides_and_layouts) {
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "of a buffer of 24", CALL(Buffer_CopyRawToHost, &raw));
   free_buffer(b);
 
-  CHECK_FAILS(TTPU_UNIMPLEMENTED, "element type 21", upload(devices[0], NULL, 21, 1, &six, NULL, data, 0, &b));
+  CHECK_FAILS(TTPU_UNIMPLEMENTED, "element type 99", upload(devices[0], NULL, 99, 1, &six, NULL, data, 0, &b));
   int64_t negative = -1, huge[3] = {1ll << 40, 1ll << 40, 4}, wide[17];
   for (int i = 0; i < 17; ++i) wide[i] = 1;
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "negative", upload(devices[0], NULL, 4, 1, &negative, NULL, data, 0, &b));
