@@ -18,6 +18,16 @@ static base_scalar scalar_at(const soft_view *v) { return base_scalar_load(v->dt
 
 /* ---- products ---------------------------------------------------------------------------------- */
 
+/* What a product is computed in: operands of one class as they are, others (integers with floats) as the result. */
+static ttpu_dtype product_dtype(const soft_view *x, const soft_view *y) {
+  return base_dtypes[x[0].dtype].cls == base_dtypes[x[1].dtype].cls ? x[0].dtype : y->dtype;
+}
+
+static base_scalar load_factor(const soft_view *v, int64_t offset, ttpu_dtype product) {
+  base_scalar x = load_offset(v, offset);
+  return base_dtypes[v->dtype].cls == base_dtypes[product].cls ? x : base_scalar_convert(v->dtype, product, x);
+}
+
 /* A sum of products: floats in double, complex in double, integers modulo 2^64. */
 typedef struct product_sum {
   ttpu_dtype_class cls;
@@ -69,6 +79,7 @@ ttpu_status ref_dot_general(const ir_func *f, const ir_op *op, const soft_view *
   UNUSED(f);
   const ir_dot_general_attrs *a = IR_ATTRS(op, dot_general);
   const soft_view *l = &x[0], *r = &x[1];
+  const ttpu_dtype type = product_dtype(x, y);
   const ir_i64s lb = a->lhs_batching_dimensions, rb = a->rhs_batching_dimensions;
   const ir_i64s lc = a->lhs_contracting_dimensions, rc = a->rhs_contracting_dimensions;
   int64_t contracted[TTPU_MAX_RANK];
@@ -84,16 +95,16 @@ ttpu_status ref_dot_general(const ir_func *f, const ir_op *op, const soft_view *
       if (!ref_contains(lb, k) && !ref_contains(lc, k)) left += i.at[d++] * l->strides[k];
     for (uint32_t k = 0; k < r->rank; ++k)
       if (!ref_contains(rb, k) && !ref_contains(rc, k)) right += i.at[d++] * r->strides[k];
-    product_sum sum = product_begin(l->dtype, a->precision);
+    product_sum sum = product_begin(type, a->precision);
     for (ref_index c = ref_index_begin(lc.count, contracted); c.more; ref_index_next(&c)) {
       int64_t from_left = left, from_right = right;
       for (uint32_t k = 0; k < lc.count; ++k) {
         from_left += c.at[k] * l->strides[lc.data[k]];
         from_right += c.at[k] * r->strides[rc.data[k]];
       }
-      product_add(&sum, load_offset(l, from_left), load_offset(r, from_right));
+      product_add(&sum, load_factor(l, from_left, type), load_factor(r, from_right, type));
     }
-    product_store(&sum, l->dtype, y, i.at);
+    product_store(&sum, type, y, i.at);
   }
   return TTPU_OK;
 }
@@ -113,6 +124,7 @@ ttpu_status ref_convolution(const ir_func *f, const ir_op *op, const soft_view *
   UNUSED(f);
   const ir_convolution_attrs *a = IR_ATTRS(op, convolution);
   const soft_view *input = &x[0], *kernel = &x[1];
+  const ttpu_dtype type = product_dtype(x, y);
   uint32_t spatial = a->input_spatial_dimensions.count;
   int64_t features = kernel->dims[a->kernel_input_feature_dimension]; /* of one group */
   int64_t outputs = kernel->dims[a->kernel_output_feature_dimension];
@@ -124,7 +136,7 @@ ttpu_status ref_convolution(const ir_func *f, const ir_op *op, const soft_view *
   window[spatial] = features;
   for (ref_index i = ref_index_begin(y->rank, y->dims); i.more; ref_index_next(&i)) {
     int64_t feature = i.at[a->output_feature_dimension], at[TTPU_MAX_RANK] = {0}, tap[TTPU_MAX_RANK] = {0};
-    product_sum sum = product_begin(input->dtype, a->precision);
+    product_sum sum = product_begin(type, a->precision);
     at[a->input_batch_dimension] =
         i.at[a->output_batch_dimension] + (batch_groups > 1 ? feature / outputs_per_batch_group * batch : 0);
     tap[a->kernel_output_feature_dimension] = feature;
@@ -139,9 +151,10 @@ ttpu_status ref_convolution(const ir_func *f, const ir_op *op, const soft_view *
       if (!inside) continue;
       at[a->input_feature_dimension] = w.at[spatial] + feature / outputs_per_group * features;
       tap[a->kernel_input_feature_dimension] = w.at[spatial];
-      product_add(&sum, load_offset(input, offset_of(input, at)), load_offset(kernel, offset_of(kernel, tap)));
+      product_add(&sum, load_factor(input, offset_of(input, at), type),
+                  load_factor(kernel, offset_of(kernel, tap), type));
     }
-    product_store(&sum, input->dtype, y, i.at);
+    product_store(&sum, type, y, i.at);
   }
   return TTPU_OK;
 }

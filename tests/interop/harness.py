@@ -86,6 +86,8 @@ def run_case(jax, harness) -> dict:
         got = run("ttpu")
     except Exception as error:
         return {"outcome": "error", "reason": reason_of(error)}
+    if harness.group_name == "cholesky":  # what is above the diagonal is nobody's business
+        got, want = [np.tril(x) for x in got], [np.tril(x) for x in want]
     if len(got) != len(want):
         return {"outcome": "different", "reason": f"{len(got)} results instead of {len(want)}"}
     differences = [d for d in map(difference, got, want) if d]

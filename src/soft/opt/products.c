@@ -6,6 +6,12 @@
 #include "soft/kern/gemm.h"
 #include "soft/opt/opt.h"
 
+/* Do the kernels know these dtypes together? The reference multiplies the others: bool, integers with floats. */
+static bool has_product(const soft_view *x, const soft_view *y) {
+  ttpu_dtype sum = kern_gemm_accumulator(x[0].dtype, y->dtype);
+  return sum != TTPU_NO_DTYPE && sum == kern_gemm_accumulator(x[1].dtype, y->dtype);
+}
+
 /* ---- dot_general ------------------------------------------------------------------------------ */
 
 /* Some dims of a product that are walked together: batch (in a, b and c), rows (a, c), columns (b, c) or the sum (a, b). */
@@ -102,6 +108,7 @@ static ttpu_status run_batches(kern_gemm *g, const product *p, uint32_t dim, con
 
 ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y) {
   const ir_dot_general_attrs *at = IR_ATTRS(op, dot_general);
+  if (!has_product(x, y)) return soft_reference_op(NULL, op, x, y);
   soft_view a = x[0], b = x[1], c = y[0];
   void *a_memory = NULL, *b_memory = NULL;
   ttpu_status status = TTPU_OK;
@@ -146,7 +153,7 @@ out:
 ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
   const ir_convolution_attrs *at = IR_ATTRS(op, convolution);
   uint32_t spatial = at->input_spatial_dimensions.count;
-  if (spatial > KERN_CONV_SPATIAL) return soft_reference_op(f, op, x, y);
+  if (spatial > KERN_CONV_SPATIAL || !has_product(x, y)) return soft_reference_op(f, op, x, y);
   const soft_view *in = &x[0], *kernel = &x[1], *out = &y[0];
   int64_t ib = at->input_batch_dimension, ic = at->input_feature_dimension;
   int64_t ki = at->kernel_input_feature_dimension, ko = at->kernel_output_feature_dimension;
