@@ -33,7 +33,9 @@ def test_map_location():
     assert_same(through_file(x.cpu(), map_location=lambda storage, _: storage.to(device="tpu")), x)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.bfloat16, torch.float64, torch.complex64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int64, torch.bfloat16, torch.float64, torch.complex64, torch.complex32], ids=str
+)
 def test_dtypes(dtype):
     x = torch.tensor([0.0, 1.0, 2.0]).to(dtype)
     assert_same(through_file(x.to("tpu")), x)

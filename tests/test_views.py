@@ -166,6 +166,10 @@ def test_index_assignment():
         (torch.bfloat16, torch.uint8),
         (torch.float64, torch.complex64),
         (torch.complex64, torch.float32),
+        (torch.float16, torch.complex32),
+        (torch.complex32, torch.uint8),
+        (torch.complex64, torch.complex32),
+        (torch.complex32, torch.complex128),
     ],
     ids=str,
 )

@@ -230,7 +230,7 @@ ir_type aten_type(const aten_lowering *c, ir_value v) {
 }
 
 ttpu_dtype aten_math_dtype(ttpu_dtype t) {
-  return aten_is_half(t) || t == TTPU_F8E5M2 || t == TTPU_F8E4M3FN ? TTPU_F32 : t;
+  return aten_is_half(t) || t == TTPU_F8E5M2 || t == TTPU_F8E4M3FN ? TTPU_F32 : base_dtype_computed(t);
 }
 
 ttpu_dtype aten_real_dtype(ttpu_dtype t) { return t == TTPU_C64 ? TTPU_F32 : t == TTPU_C128 ? TTPU_F64 : t; }
@@ -407,7 +407,7 @@ static void run_point(aten_point *p, uint32_t promoted_args, int promotion, aten
     if (a.tensor && !(a.tensor->flags & ATEN_WRAPPED))
       fractions |= base_dtype_is_float(a.tensor->dtype) || base_dtype_is_complex(a.tensor->dtype);
   }
-  p->common = aten_promotion_result(&types);
+  p->common = base_dtype_computed(aten_promotion_result(&types)); /* f16 with a complex number gives complex32 */
   if (promotion == ATEN_PROMOTE_FLOAT && !base_dtype_is_float(p->common) && !base_dtype_is_complex(p->common))
     p->common = TTPU_F32;
   /* A float that came from no tensor is the default dtype, which the result's dtype shows. */

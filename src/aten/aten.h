@@ -37,6 +37,7 @@ enum {
   ATEN_WRAPPED = 1,   /* a Python number: lowest priority in type promotion */
   ATEN_NUMBER = 2,    /* its value is a host number (`number`); rank 0 */
   ATEN_UNDEFINED = 4, /* None, or an undefined gradient */
+  ATEN_HALVES = 8,    /* for lowerings: a complex tensor whose parts are held as f16 (complex32) */
 };
 typedef struct aten_tensor {
   uint8_t dtype; /* ttpu_dtype */

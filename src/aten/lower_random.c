@@ -100,19 +100,24 @@ static ir_value draw(fresh *f, ir_value (*one)(fresh *)) {
 }
 
 /* In [from, to). Halves take as many random bits as they can hold. Where rounding reaches `to`, `from` stands in. */
-void lower_uniform_(aten_lowering *c) {
+static ir_value uniform_part(fresh *f) {
+  aten_lowering *c = f->draws.c;
   ir_builder *b = c->b;
-  fresh f = begin(c);
-  ttpu_dtype out = (ttpu_dtype)f.out->dtype;
-  ir_value u = uniform(&f), low = parameter(&f, 1), high = parameter(&f, 2);
+  ttpu_dtype out = f->out->flags & ATEN_HALVES ? TTPU_F16 : aten_real_dtype((ttpu_dtype)f->out->dtype);
+  ir_value u = uniform(f), low = parameter(f, 1), high = parameter(f, 2);
   if (aten_is_half(out)) {
     double steps = out == TTPU_BF16 ? 256 : 2048;
     ir_value whole = ir_floor(b, ir_multiply(b, u, aten_like(c, u, steps)));
     u = ir_multiply(b, whole, aten_like(c, u, 1 / steps));
   }
   ir_value v = ir_add(b, low, ir_multiply(b, u, ir_subtract(b, high, low)));
-  if (out != f.math && base_dtype_is_float(out)) v = ir_convert(b, ir_convert(b, v, out), f.math);
-  aten_out(c, 0, ir_select(b, ir_compare(b, IR_LT, v, high), v, low));
+  if (out != f->math && base_dtype_is_float(out)) v = ir_convert(b, ir_convert(b, v, out), f->math);
+  return ir_select(b, ir_compare(b, IR_LT, v, high), v, low);
+}
+
+void lower_uniform_(aten_lowering *c) {
+  fresh f = begin(c);
+  aten_out(c, 0, draw(&f, uniform_part));
 }
 
 static void shift_and_scale(aten_lowering *c, fresh *f, ir_value z, ir_value mean, ir_value deviation) {

@@ -41,13 +41,19 @@ static ttpu_dtype promote_floats(ttpu_dtype a, ttpu_dtype b) {
   return bytes_a > bytes_b ? a : b;
 }
 
+/* The narrowest complex dtype that a number of t promotes to. */
+static ttpu_dtype complex_with(ttpu_dtype t) {
+  if (t == TTPU_F64 || t == TTPU_C128) return TTPU_C128;
+  return t == TTPU_F32 || t == TTPU_BF16 || t == TTPU_C64 ? TTPU_C64 : TTPU_C32;
+}
+
 ttpu_dtype aten_promote(ttpu_dtype a, ttpu_dtype b) {
   if (a == b || b == TTPU_NO_DTYPE) return a;
   if (a == TTPU_NO_DTYPE) return b;
   int of_a = category(a), of_b = category(b);
-  if (of_a == 3 || of_b == 3) { /* complex64 takes up every half, integer and f32 */
-    bool wide = a == TTPU_C128 || b == TTPU_C128 || a == TTPU_F64 || b == TTPU_F64;
-    return wide ? TTPU_C128 : TTPU_C64;
+  if (of_a == 3 || of_b == 3) { /* the wider of the complex types that go with a and with b */
+    ttpu_dtype with_a = complex_with(a), with_b = complex_with(b);
+    return base_dtype_bytes(with_a) > base_dtype_bytes(with_b) ? with_a : with_b;
   }
   if (of_a != of_b) return of_a > of_b ? a : b;
   return of_a == 1 ? promote_integers(a, b) : promote_floats(a, b);
@@ -78,7 +84,7 @@ static ttpu_dtype combine(ttpu_dtype higher, ttpu_dtype lower, bool *refused) {
   if (category(higher) >= category(lower)) return higher;
   *refused |= category(lower) < 3 && !have_common(higher, lower); /* a complex number of lower priority goes with all */
   /* A complex number of lower priority takes the precision of the floating tensor. */
-  if (category(lower) == 3 && category(higher) == 2) return higher == TTPU_F64 ? TTPU_C128 : TTPU_C64;
+  if (category(lower) == 3 && category(higher) == 2) return complex_with(higher);
   return lower;
 }
 

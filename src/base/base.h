@@ -109,15 +109,28 @@ void base_text_free(base_text *t);
 /* ---- dtypes -------------------------------------------------------------------------------- */
 
 /* dtypes.def is the list: DTYPE(ENUM, torch name, bytes, torch ScalarType number, StableHLO name,
- * PJRT_Buffer_Type number, class). 0 is no dtype. */
+ * PJRT_Buffer_Type number, class). 0 is no dtype. Those below TTPU_DTYPE_COUNT are what programs and buffers know; the
+ * others are dtypes of PyTorch's tensors alone, which aten and rt replace by those that stand for them. */
 typedef enum ttpu_dtype {
   TTPU_NO_DTYPE = 0,
 #define DTYPE(ENUM, torch, bytes, scalar_type, hlo, pjrt, cls) TTPU_##ENUM,
 #define RARE(ENUM, hlo, pjrt, cls) TTPU_##ENUM,
 #include "base/dtypes.def"
 #undef DTYPE
-  TTPU_DTYPE_COUNT
+  TTPU_DTYPE_COUNT,
+  TTPU_LAST_DTYPE = TTPU_DTYPE_COUNT - 1,
+#define DTYPE(...)
+#define TENSOR_DTYPE(ENUM, torch, bytes, scalar_type, cls, stored, computed) TTPU_##ENUM,
+#include "base/dtypes.def"
+#undef DTYPE
 } ttpu_dtype;
+enum {
+  TTPU_TENSOR_DTYPE_COUNT = TTPU_DTYPE_COUNT
+#define DTYPE(...)
+#define TENSOR_DTYPE(ENUM, torch, bytes, scalar_type, cls, stored, computed) +1
+#include "base/dtypes.def"
+#undef DTYPE
+};
 
 typedef enum { DTYPE_BOOL, DTYPE_UNSIGNED, DTYPE_SIGNED, DTYPE_FLOAT, DTYPE_COMPLEX, DTYPE_TOKEN } ttpu_dtype_class;
 
@@ -129,17 +142,38 @@ typedef struct base_dtype_info {
   uint8_t pjrt_type;  /* PJRT_Buffer_Type */
   ttpu_dtype_class cls;
 } base_dtype_info;
-extern const base_dtype_info base_dtypes[TTPU_DTYPE_COUNT];
+extern const base_dtype_info base_dtypes[TTPU_TENSOR_DTYPE_COUNT];
 
 ttpu_dtype base_dtype_from_hlo(const char *name, size_t length);
 ttpu_dtype base_dtype_from_scalar_type(int scalar_type);
 ttpu_dtype base_dtype_from_pjrt(int pjrt_type);
 static inline size_t base_dtype_bytes(ttpu_dtype t) { return base_dtypes[t].bytes; }
+/* The dtype of the elements in which storages hold a tensor of t, and that in which programs compute with it. */
+static inline ttpu_dtype base_dtype_stored(ttpu_dtype t) {
+  switch ((int)t) {
+#define DTYPE(...)
+#define TENSOR_DTYPE(ENUM, torch, bytes, scalar_type, cls, stored, computed) \
+  case TTPU_##ENUM: return TTPU_##stored;
+#include "base/dtypes.def"
+#undef DTYPE
+    default: return t;
+  }
+}
+static inline ttpu_dtype base_dtype_computed(ttpu_dtype t) {
+  switch ((int)t) {
+#define DTYPE(...)
+#define TENSOR_DTYPE(ENUM, torch, bytes, scalar_type, cls, stored, computed) \
+  case TTPU_##ENUM: return TTPU_##computed;
+#include "base/dtypes.def"
+#undef DTYPE
+    default: return t;
+  }
+}
 static inline bool base_dtype_is_float(ttpu_dtype t) { return base_dtypes[t].cls == DTYPE_FLOAT; }
 static inline bool base_dtype_is_complex(ttpu_dtype t) { return base_dtypes[t].cls == DTYPE_COMPLEX; }
 static inline bool base_dtype_is_signed(ttpu_dtype t) { return base_dtypes[t].cls == DTYPE_SIGNED; }
 /* The rows RARE of dtypes.def. */
-static inline bool base_dtype_is_rare(ttpu_dtype t) { return t >= TTPU_TOKEN; }
+static inline bool base_dtype_is_rare(ttpu_dtype t) { return t >= TTPU_TOKEN && t < TTPU_DTYPE_COUNT; }
 /* Bits that an element has, which are fewer than 8 * bytes for the narrow types. 0 for a token. */
 int base_dtype_bits(ttpu_dtype t);
 /* Bits of the exponent and of the mantissa of a float type. */

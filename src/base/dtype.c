@@ -5,11 +5,13 @@
 
 #include "base/base.h"
 
-const base_dtype_info base_dtypes[TTPU_DTYPE_COUNT] = {
+const base_dtype_info base_dtypes[TTPU_TENSOR_DTYPE_COUNT] = {
     [TTPU_NO_DTYPE] = {"(no dtype)", "none", 0, -1, 0, DTYPE_BOOL},
 #define DTYPE(ENUM, torch, bytes, scalar_type, hlo, pjrt, cls) \
   [TTPU_##ENUM] = {torch, hlo, bytes, scalar_type, pjrt, cls},
 #define RARE(ENUM, hlo, pjrt, cls) [TTPU_##ENUM] = {hlo, hlo, 1, -1, pjrt, cls},
+#define TENSOR_DTYPE(ENUM, torch, bytes, scalar_type, cls, stored, computed) \
+  [TTPU_##ENUM] = {torch, "(" torch ")", bytes, scalar_type, 0, cls},
 #include "base/dtypes.def"
 #undef DTYPE
 };
@@ -25,6 +27,8 @@ ttpu_dtype base_dtype_from_hlo(const char *name, size_t length) {
 ttpu_dtype base_dtype_from_scalar_type(int scalar_type) {
   switch (scalar_type) {
 #define DTYPE(ENUM, torch, bytes, scalar_type, hlo, pjrt, cls) \
+  case scalar_type: return TTPU_##ENUM;
+#define TENSOR_DTYPE(ENUM, torch, bytes, scalar_type, cls, stored, computed) \
   case scalar_type: return TTPU_##ENUM;
 #include "base/dtypes.def"
 #undef DTYPE
@@ -275,9 +279,15 @@ base_scalar base_scalar_load(ttpu_dtype t, const void *p) {
     case TTPU_F8E4M3FNUZ:
     case TTPU_F8E5M2FNUZ:
     case TTPU_F8E8M0FNU: v.d[0] = rare_widen(t, *(const uint8_t *)p); break;
+    case TTPU_C32: {
+      uint16_t x[2];
+      memcpy(x, p, sizeof x);
+      v.d[0] = (double)base_f32_from_f16(x[0]);
+      v.d[1] = (double)base_f32_from_f16(x[1]);
+      break;
+    }
     case TTPU_TOKEN:
-    case TTPU_NO_DTYPE:
-    case TTPU_DTYPE_COUNT: break;
+    case TTPU_NO_DTYPE: break;
   }
   return v;
 }
@@ -326,8 +336,12 @@ void base_scalar_store(ttpu_dtype t, void *p, base_scalar v) {
     case TTPU_F8E5M2FNUZ:
     case TTPU_F8E8M0FNU: *(uint8_t *)p = rare_narrow(t, v.d[0]); break;
     case TTPU_TOKEN: *(uint8_t *)p = 0; break;
-    case TTPU_NO_DTYPE:
-    case TTPU_DTYPE_COUNT: break;
+    case TTPU_C32: {
+      uint16_t x[2] = {base_f16_from_f32((float)v.d[0]), base_f16_from_f32((float)v.d[1])};
+      memcpy(p, x, sizeof x);
+      break;
+    }
+    case TTPU_NO_DTYPE: break;
   }
 }
 
@@ -360,7 +374,8 @@ static double float_round(ttpu_dtype to, double x) {
   switch (to) {
     case TTPU_F64:
     case TTPU_C128: return x;
-    case TTPU_F16: return (double)base_f32_from_f16(base_f16_from_f32((float)x));
+    case TTPU_F16:
+    case TTPU_C32: return (double)base_f32_from_f16(base_f16_from_f32((float)x));
     case TTPU_BF16: return (double)base_f32_from_bf16(base_bf16_from_f32((float)x));
     case TTPU_F8E4M3FN: return (double)base_f32_from_f8e4m3fn(base_f8e4m3fn_from_f32((float)x));
     case TTPU_F8E5M2: return (double)base_f32_from_f8e5m2(base_f8e5m2_from_f32((float)x));

@@ -21,7 +21,8 @@ typedef struct build {
   ir_value *locals; /* IR value of each local */
   ir_value f64s, i64s;
   rt_record_entry *record;
-  ir_value *operands; /* made for the record so far, by tensor */
+  aten_tensor *tensors; /* the record's, in the dtypes that programs compute in */
+  ir_value *operands;   /* made for the record so far, by tensor */
 } build;
 
 /* Element `index` of a vector of numbers, rank 0. */
@@ -49,7 +50,7 @@ static ir_value lowering_number(aten_lowering *c, uint32_t number, ttpu_dtype dt
 static ir_value lowering_operand(aten_lowering *c, uint32_t i) {
   build *s = c->context;
   if (s->operands[i] != 0) return s->operands[i];
-  const aten_tensor *t = &s->record->call.tensors[i];
+  const aten_tensor *t = &s->tensors[i];
   ir_value v;
   if (t->flags & ATEN_UNDEFINED) {
     v = ir_fail(&s->b, TTPU_INTERNAL, "operand %u was left out but is needed", i);
@@ -58,7 +59,7 @@ static ir_value lowering_operand(aten_lowering *c, uint32_t i) {
   } else if (s->record->operands[i] == RT_NO_LOCAL) { /* never written: zeros */
     v = ir_fill_i64(&s->b, (ttpu_dtype)t->dtype, t->rank, t->sizes, 0);
   } else {
-    v = rt_view_read(&s->b, s->locals[s->record->operands[i]], t);
+    v = rt_view_read(&s->b, s->locals[s->record->operands[i]], &s->record->call.tensors[i]);
   }
   return s->operands[i] = v;
 }
@@ -73,30 +74,42 @@ static ir_value lowering_random(aten_lowering *c) {
 static ir_value stored(build *s, const rt_out *out, ir_value v) {
   ir_builder *b = &s->b;
   const rt_value *value = s->trace->locals[out->local].value;
+  v = rt_view_pack(b, (ttpu_dtype)out->meta.dtype, v);
   uint32_t order[TTPU_MAX_RANK];
   if (rt_view_is_dense(&out->meta, order) && base_numel(out->meta.rank, out->meta.sizes) == out->base_numel)
     return rt_view_to_memory(b, &out->meta, order, v);
   ir_value base = out->base != RT_NO_LOCAL ? s->locals[out->base]
-                                           : ir_fill_i64(b, (ttpu_dtype)out->meta.dtype, value->rank, value->dims, 0);
+                                           : ir_fill_i64(b, (ttpu_dtype)value->dtype, value->rank, value->dims, 0);
   return ir_reshape(b, rt_view_write(b, base, &out->meta, v), value->rank, value->dims);
+}
+
+/* What a lowering sees of a tensor. */
+static aten_tensor computed(aten_tensor t) {
+  if (t.dtype == TTPU_C32) t.flags |= ATEN_HALVES;
+  t.dtype = (uint8_t)base_dtype_computed((ttpu_dtype)t.dtype);
+  return t;
 }
 
 static void lower_record(build *s, rt_record_entry *r, base_arena *scratch) {
   ir_builder *b = &s->b;
   uint32_t tensors = r->call.tensor_count, outs = r->out_count;
   ir_value *memory = base_arena_zalloc(scratch, (tensors + outs) * sizeof *memory + 16);
-  aten_tensor *metas = base_arena_alloc(scratch, outs * sizeof *metas);
+  aten_tensor *metas = base_arena_alloc(scratch, (tensors + outs) * sizeof *metas);
   if (memory == NULL || metas == NULL) {
     ir_fail(b, base_no_memory(tensors * sizeof *memory), "%s", base_message());
     return;
   }
   s->record = r;
   s->operands = memory;
+  s->tensors = metas + outs;
   ir_value *results = memory + tensors;
-  for (uint32_t i = 0; i < outs; ++i) metas[i] = r->outs[i].meta;
+  for (uint32_t i = 0; i < outs; ++i) metas[i] = computed(r->outs[i].meta);
+  for (uint32_t i = 0; i < tensors; ++i) s->tensors[i] = computed(r->call.tensors[i]);
+  aten_call call = r->call;
+  call.tensors = s->tensors;
   b->source = r->op->name;
   aten_lowering c = {.b = b,
-                     .call = &r->call,
+                     .call = &call,
                      .outs = metas,
                      .out_count = outs,
                      .results = results,

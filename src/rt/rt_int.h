@@ -1,7 +1,8 @@
 /* The runtime's inside.
  *
- * A *value* is what a storage holds at one moment: immutable, counted, dense row-major of some dtype and dims. It is
- * pending (a result in the device's trace), ready (has a PJRT buffer, which may still be computing) or failed.
+ * A *value* is what a storage holds at one moment: immutable, counted, dense row-major of some dims and some dtype, as
+ * programs have them (base_dtype_stored of a tensor's). It is pending (a result in the device's trace), ready (has a
+ * PJRT buffer, which may still be computing) or failed.
  * A *storage* points at its current value; a write makes a new value and moves the storage to it.
  *
  * A *trace* is a device's list of records since its last cut. Each value that a record touches gets a *local* number
@@ -212,9 +213,12 @@ void *rt_disk_read(base_hash128 key, size_t *length);                     /* NUL
 void rt_disk_write(base_hash128 key, const void *payload, size_t length); /* failing is no error */
 void rt_disk_remove(base_hash128 key);
 
-/* views.c. `base` is dense row-major of base_type; the result has the tensor's sizes and dtype. */
+/* views.c. `base` is dense row-major of base_type; the result has the tensor's sizes, and the dtype in which programs
+ * compute with the tensor's. */
 ir_value rt_view_read(ir_builder *b, ir_value base, const aten_tensor *t);
-/* The storage's next value when `update` (the tensor's sizes and dtype) is written through t. */
+/* A value of the dtype that programs compute in as the elements in which storages hold a tensor of `dtype`. */
+ir_value rt_view_pack(ir_builder *b, ttpu_dtype dtype, ir_value v);
+/* The storage's next value when `update` (the tensor's sizes, packed) is written through t. */
 ir_value rt_view_write(ir_builder *b, ir_value base, const aten_tensor *t, ir_value update);
 /* Is t dense (row-major up to a permutation), from offset 0? Then order[i] is the dim that is i-th in memory. */
 bool rt_view_is_dense(const aten_tensor *t, uint32_t order[TTPU_MAX_RANK]);

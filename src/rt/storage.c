@@ -268,6 +268,7 @@ ttpu_status rt_storage_resize(rt_storage *s, size_t bytes) {
 
 ttpu_status rt_storage_upload(rt_storage *s, ttpu_dtype dtype, uint32_t rank, const int64_t *dims, const void *data,
                               void (*release)(void *), void *context) {
+  dtype = base_dtype_stored(dtype);
   rt_value *v = rt_value_new(s->device, dtype, rank, dims);
   if (v == NULL) return base_no_memory(sizeof *v);
   ttpu_status status =

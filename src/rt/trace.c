@@ -133,15 +133,16 @@ static void memory_dims(const aten_tensor *t, const uint32_t *order, int64_t *di
 
 static rt_value *result_value(const rt_tensor *result, int64_t storage_numel, bool covers, const uint32_t *order) {
   const aten_tensor *t = &result->meta;
+  ttpu_dtype dtype = base_dtype_stored((ttpu_dtype)t->dtype);
   rt_storage *s = result->storage;
   if (covers) {
     int64_t dims[TTPU_MAX_RANK];
     memory_dims(t, order, dims);
-    return rt_value_new(s->device, (ttpu_dtype)t->dtype, t->rank, dims);
+    return rt_value_new(s->device, dtype, t->rank, dims);
   }
-  if (s->value != NULL && s->value->dtype == t->dtype)
-    return rt_value_new(s->device, (ttpu_dtype)t->dtype, s->value->rank, s->value->dims);
-  return rt_value_new(s->device, (ttpu_dtype)t->dtype, 1, &storage_numel);
+  if (s->value != NULL && s->value->dtype == dtype)
+    return rt_value_new(s->device, dtype, s->value->rank, s->value->dims);
+  return rt_value_new(s->device, dtype, 1, &storage_numel);
 }
 
 static ttpu_status append_operands(rt_device *d, rt_record_entry *r, const rt_call *call) {

@@ -1,4 +1,8 @@
-/* Reading and writing views of a storage's value, as IR. */
+/* Reading and writing views of a storage's value, as IR.
+ *
+ * A dtype that StableHLO has not (complex32) ends here: a storage holds its elements as those of another dtype, views
+ * are read and written as such, and what comes out of a read, and what goes into a write, is of the dtype that programs
+ * compute in. */
 #include "rt/rt_int.h"
 
 bool rt_view_is_dense(const aten_tensor *t, uint32_t order[TTPU_MAX_RANK]) {
@@ -80,14 +84,45 @@ static ir_value reinterpret(ir_builder *b, ir_value v, ttpu_dtype to) {
   return v;
 }
 
+/* ---- elements of dtypes that StableHLO has not ---- */
+
+/* The f16 in bits [shift, shift + 16) of each ui32, as f32. */
+static ir_value half_at(ir_builder *b, ir_value v, int64_t shift) {
+  if (b->status != TTPU_OK) return 0;
+  ir_type t = ir_type_of(b->func, v);
+  if (shift > 0) v = ir_shift_right_logical(b, v, ir_fill_i64(b, TTPU_U32, t.rank, t.dims, shift));
+  else v = ir_and_bits(b, v, ir_fill_i64(b, TTPU_U32, t.rank, t.dims, 0xffff));
+  return ir_convert(b, ir_bitcast_convert(b, ir_convert(b, v, TTPU_U16), TTPU_F16), TTPU_F32);
+}
+
+/* The bits of x rounded to f16, as ui32. */
+static ir_value half_bits(ir_builder *b, ir_value x) {
+  return ir_convert(b, ir_bitcast_convert(b, ir_convert(b, x, TTPU_F16), TTPU_U16), TTPU_U32);
+}
+
+/* Pairs of f16 in the halves of an integer, the real part in the lower one, as it lies in memory. Element by element, so
+ * that it becomes part of what reads or makes the value; a last dimension of 2 would not. */
+static ir_value unpack(ir_builder *b, ttpu_dtype dtype, ir_value v) {
+  return dtype == TTPU_C32 ? ir_complex(b, half_at(b, v, 0), half_at(b, v, 16)) : v;
+}
+
+ir_value rt_view_pack(ir_builder *b, ttpu_dtype dtype, ir_value v) {
+  if (dtype != TTPU_C32 || b->status != TTPU_OK) return v;
+  ir_type t = ir_type_of(b->func, v);
+  ir_value shift = ir_fill_i64(b, TTPU_U32, t.rank, t.dims, 16);
+  return ir_or_bits(b, half_bits(b, ir_real(b, v)), ir_shift_left(b, half_bits(b, ir_imag(b, v)), shift));
+}
+
+/* ---- views ---- */
+
 ir_value rt_view_to_memory(ir_builder *b, const aten_tensor *t, const uint32_t *order, ir_value v) {
   int64_t permutation[TTPU_MAX_RANK];
   for (uint32_t i = 0; i < t->rank; ++i) permutation[i] = order[i];
   return ir_transpose(b, v, permutation);
 }
 
-ir_value rt_view_read(ir_builder *b, ir_value base, const aten_tensor *t) {
-  base = reinterpret(b, base, (ttpu_dtype)t->dtype);
+static ir_value read_stored(ir_builder *b, ir_value base, const aten_tensor *t) {
+  base = reinterpret(b, base, base_dtype_stored((ttpu_dtype)t->dtype));
   if (b->status != TTPU_OK) return 0;
   uint32_t order[TTPU_MAX_RANK];
   if (!rt_view_is_dense(t, order) || ir_numel(ir_type_of(b->func, base)) != base_numel(t->rank, t->sizes))
@@ -100,7 +135,11 @@ ir_value rt_view_read(ir_builder *b, ir_value base, const aten_tensor *t) {
   return ir_transpose(b, ir_reshape(b, base, t->rank, dims), permutation);
 }
 
+ir_value rt_view_read(ir_builder *b, ir_value base, const aten_tensor *t) {
+  return unpack(b, (ttpu_dtype)t->dtype, read_stored(b, base, t));
+}
+
 ir_value rt_view_write(ir_builder *b, ir_value base, const aten_tensor *t, ir_value update) {
-  base = reinterpret(b, base, (ttpu_dtype)t->dtype);
+  base = reinterpret(b, base, base_dtype_stored((ttpu_dtype)t->dtype));
   return ir_as_strided_update(b, base, update, t->strides, t->offset);
 }

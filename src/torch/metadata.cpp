@@ -1,6 +1,7 @@
 // The metadata of a call's results: from the cache, the row's shape function, or PyTorch's Meta kernel.
 #include "torch/call.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DefaultDtype.h>
@@ -249,6 +250,22 @@ bool ask_row(const aten_call &call, const Packed &p, Shapes &shapes) {
   return true;
 }
 
+// Is a dtype among them that no program has (complex32)? Of most operators PyTorch's CPU has no kernel for it, which Meta and
+// the rows do not know.
+bool has_tensor_dtype(const Packed &p, Shapes &shapes) {
+  for (const aten_tensor &t : p.tensors)
+    if (t.dtype >= TTPU_DTYPE_COUNT) return true;
+  return std::any_of(shapes.data(), shapes.data() + shapes.count,
+                     [](const aten_shape &s) { return s.dtype >= TTPU_DTYPE_COUNT; });
+}
+
+// Calls on stand-ins draw no numbers of the user's.
+struct KeptGenerator {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  at::Tensor state = generator.get_state();
+  ~KeptGenerator() { generator.set_state(state); }
+};
+
 } // namespace
 
 c10::IValue map_tensors(const c10::IValue &v, std::optional<c10::Device> device,
@@ -273,12 +290,19 @@ c10::IValue map_tensors(const c10::IValue &v, std::optional<c10::Device> device,
 static void ask(const Packed &p, const aten_call &call, Box box, Shapes &shapes) {
   shapes.clear();
   check(aten_call_check(&call));
-  if (ask_row(call, p, shapes)) return;
+  bool by_row = ask_row(call, p, shapes), tensors_alone = by_row && has_tensor_dtype(p, shapes);
+  if (by_row && !tensors_alone) return;
   Silence silence;
   c10::WarningUtils::WarningHandlerGuard guard(&silence);
   torch::jit::Stack stack = box();
-  if (p.op.op.row->flags & ATEN_COMPLETE) raise_as_cpu(p.op, stack);
-  ask_meta(p, stack, shapes);
+  if (!by_row) {
+    if (p.op.op.row->flags & ATEN_COMPLETE) raise_as_cpu(p.op, stack);
+    ask_meta(p, stack, shapes);
+    tensors_alone = has_tensor_dtype(p, shapes);
+  }
+  if (!tensors_alone) return;
+  KeptGenerator kept;
+  check_as_cpu(p.op, stack);
 }
 
 // The key of a call whose lists are data: they decide sizes, which stand in the key for them. Nothing is kept.

@@ -25,12 +25,18 @@ TEST(promotes_pairs_of_dtypes) {
   CHECK_EQ(aten_promote(TTPU_F64, TTPU_C64), TTPU_C128);
   CHECK_EQ(aten_promote(TTPU_F32, TTPU_C64), TTPU_C64);
   CHECK_EQ(aten_promote(TTPU_NO_DTYPE, TTPU_I8), TTPU_I8);
+  CHECK_EQ(aten_promote(TTPU_C32, TTPU_I64), TTPU_C32);
+  CHECK_EQ(aten_promote(TTPU_F16, TTPU_C32), TTPU_C32);
+  CHECK_EQ(aten_promote(TTPU_C32, TTPU_BF16), TTPU_C64);
+  CHECK_EQ(aten_promote(TTPU_C32, TTPU_F64), TTPU_C128);
 }
 
 TEST(promotion_commutes) {
-  for (int a = 1; a < TTPU_TOKEN; ++a)
-    for (int b = 1; b < TTPU_TOKEN; ++b)
+  for (int a = 1; a < TTPU_TENSOR_DTYPE_COUNT; ++a)
+    for (int b = 1; b < TTPU_TENSOR_DTYPE_COUNT; ++b) {
+      if (base_dtype_is_rare((ttpu_dtype)a) || base_dtype_is_rare((ttpu_dtype)b)) continue;
       CHECK_EQ(aten_promote((ttpu_dtype)a, (ttpu_dtype)b), aten_promote((ttpu_dtype)b, (ttpu_dtype)a));
+    }
 }
 
 TEST(dimensions_outrank_scalars_of_one_category) {
@@ -38,6 +44,9 @@ TEST(dimensions_outrank_scalars_of_one_category) {
   CHECK_EQ(both(tensor(TTPU_I32, 2, 0), tensor(TTPU_F64, 0, 0)), TTPU_F64);
   CHECK_EQ(both(tensor(TTPU_F64, 0, 0), tensor(TTPU_F32, 0, 0)), TTPU_F64);
   CHECK_EQ(both(tensor(TTPU_I8, 1, 0), tensor(TTPU_I64, 0, 0)), TTPU_I8);
+  CHECK_EQ(both(tensor(TTPU_F16, 1, 0), tensor(TTPU_C128, 0, 0)), TTPU_C32);
+  CHECK_EQ(both(tensor(TTPU_BF16, 1, 0), tensor(TTPU_C32, 0, 0)), TTPU_C64);
+  CHECK_EQ(both(tensor(TTPU_C32, 1, 0), tensor(TTPU_C128, 0, 0)), TTPU_C32);
 }
 
 TEST(wide_unsigned_types_go_with_floats_alone) {
@@ -57,5 +66,7 @@ TEST(python_numbers_have_the_lowest_priority) {
            TTPU_F32); /* the default float */
   CHECK_EQ(both(tensor(TTPU_BOOL, 1, 0), tensor(TTPU_I64, 0, ATEN_WRAPPED | ATEN_NUMBER)), TTPU_I64);
   CHECK_EQ(both(tensor(TTPU_F64, 1, 0), tensor(TTPU_C128, 0, ATEN_WRAPPED | ATEN_NUMBER)), TTPU_C128);
+  CHECK_EQ(both(tensor(TTPU_F16, 1, 0), tensor(TTPU_C128, 0, ATEN_WRAPPED | ATEN_NUMBER)), TTPU_C32);
+  CHECK_EQ(both(tensor(TTPU_C32, 0, 0), tensor(TTPU_C128, 0, ATEN_WRAPPED | ATEN_NUMBER)), TTPU_C32);
   CHECK_EQ(both(tensor(TTPU_F32, 1, 0), tensor(TTPU_F32, 0, ATEN_UNDEFINED)), TTPU_F32);
 }

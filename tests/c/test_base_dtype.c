@@ -41,11 +41,30 @@ TEST(lookups_invert_the_table) {
   CHECK_EQ(base_dtype_from_hlo("f32x", 4), TTPU_NO_DTYPE);
   CHECK_EQ(base_dtype_from_hlo("f32x", 3), TTPU_F32);
   CHECK_EQ(base_dtype_from_hlo("", 0), TTPU_NO_DTYPE);
-  CHECK_EQ(base_dtype_from_scalar_type(8), TTPU_NO_DTYPE); /* ComplexHalf */
   CHECK_EQ(base_dtype_from_scalar_type(-1), TTPU_NO_DTYPE);
   CHECK_EQ(base_dtype_from_pjrt(0), TTPU_NO_DTYPE);
   CHECK_EQ(base_dtype_from_pjrt(99), TTPU_NO_DTYPE);
   CHECK(base_dtype_is_integer(TTPU_U8) && base_dtype_is_integer(TTPU_I64) && !base_dtype_is_integer(TTPU_BOOL));
+}
+
+/* complex32 is a dtype of tensors alone: neither StableHLO nor PJRT has it, and others stand for it. */
+TEST(dtypes_of_tensors_alone_have_others_that_stand_for_them) {
+  CHECK_EQ(base_dtype_from_scalar_type(8), TTPU_C32);
+  CHECK_EQ(base_dtype_from_hlo("complex<f16>", 12), TTPU_NO_DTYPE);
+  for (int i = 1; i < TTPU_TENSOR_DTYPE_COUNT; ++i) {
+    ttpu_dtype t = (ttpu_dtype)i, stored = base_dtype_stored(t), computed = base_dtype_computed(t);
+    CHECK_EQ(base_dtype_bytes(stored), base_dtype_bytes(t));
+    CHECK_EQ(base_dtypes[computed].cls, base_dtypes[t].cls);
+    CHECK(stored < TTPU_DTYPE_COUNT && computed < TTPU_DTYPE_COUNT);
+    CHECK((i < TTPU_DTYPE_COUNT) == (stored == t && computed == t));
+  }
+  uint16_t halves[2] = {0x3e00, 0xc000}; /* 1.5 - 2i */
+  base_scalar v = base_scalar_load(TTPU_C32, halves);
+  CHECK(v.d[0] == 1.5 && v.d[1] == -2);
+  v = base_scalar_convert(TTPU_C128, TTPU_C32, (base_scalar){.d = {0.1, 70000}});
+  CHECK(v.d[0] == 0x1.998p-4 && v.d[1] == INFINITY);
+  base_scalar_store(TTPU_C32, halves, v);
+  CHECK(halves[0] == 0x2e66 && halves[1] == 0x7c00);
 }
 
 /* ---- small floats ---- */

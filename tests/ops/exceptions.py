@@ -25,7 +25,6 @@ class Difference(NamedTuple):
 
 
 SPARSE = "Sparse tensors do not exist on tpu."
-NO_COMPLEX_HALF = "A TPU has no complex numbers of two float16."
 FROM_HOST = "Results of LAPACK on the host are dense here; the CPU gives views of its work space."
 HALF_COORDINATES = "The CPU finds the coordinates in large images in the half dtype; here in float32."
 UINT8_IMAGES = "The CPU interpolates uint8 images in fixed point with rounded weights; here in float32, rounded once."
@@ -43,9 +42,6 @@ EXCEPTIONS = [
     Difference("native_batch_norm", "bfloat16 float16", "out", "In evaluation the CPU gives no saved statistics."),
     Difference("nn.functional.grid_sample", "bfloat16 float16", "reference", HALF_COORDINATES),
     Difference("_foreach_pow", "bool", "*", "bool has no pow; the CPU copies where the exponent is True."),
-    Difference("chalf", "*", "*", NO_COMPLEX_HALF),
-    Difference("complex", "float16", "*", NO_COMPLEX_HALF),
-    Difference("view_as_complex", "float16", "*", NO_COMPLEX_HALF),
     Difference("sparse.mm.reduce", "*", "*", SPARSE),
     Difference("sparse.sampled_addmm", "*", "*", SPARSE),
     Difference("to_sparse", "*", "*", SPARSE),

@@ -20,7 +20,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def module_dtypes(info) -> list[torch.dtype]:
-    """The database's, without complex32, which a TPU has not."""
+    """The database's among those of the suite."""
     known = [d for d in info.dtypes if name_of(d) in suite.DTYPES]
     return known if suite.EVERYTHING else [torch.float32]
 
