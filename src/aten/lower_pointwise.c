@@ -293,9 +293,10 @@ POINT(isneginf, SELF, ATEN_COMPARE) {
 
 /* ---- arithmetic ---------------------------------------------------------------------------------- */
 
-/* alpha * x; the packer leaves alpha out where it is 1. */
+/* alpha * x; the packer leaves alpha out where it is 1. A complex x is multiplied by 1 + 0i all the same, as PyTorch's
+ * kernels do: it makes NaN of a number of which both parts are infinite. */
 static ir_value scaled(aten_point *p, uint32_t alpha, ir_value x) {
-  if (!aten_point_has(p, alpha)) return x;
+  if (!aten_point_has(p, alpha)) return is_complex(p) ? ir_multiply(p->c->b, x, aten_like(p->c, x, 1)) : x;
   return ir_multiply(p->c->b, x, aten_point_number(p, alpha));
 }
 
@@ -399,12 +400,13 @@ static ir_value integer_power(aten_lowering *c, ir_value x, ir_value n) {
   return ir_select(b, below, inverse, ir_power(b, x, ir_select(b, below, zero, n)));
 }
 
-/* exp(n log x) has no value at x = 0, where the power is 1 for n = 0, 0 for n to the right and infinite to the left. */
+/* exp(n log x) has no value at x = 0, where the power is 0 for n to the right and infinite to the left, and NaN for n = 0 as
+ * on the CPU (which gives 1 for a Scalar exponent alone). */
 static ir_value complex_power(aten_lowering *c, ir_value x, ir_value n) {
   ir_builder *b = c->b;
-  ir_value re = ir_real(b, n), right = ir_compare(b, IR_GT, re, ir_zeros_like(b, re));
-  ir_value infinite = make(c, aten_like(c, re, INFINITY), aten_like(c, re, NAN));
-  ir_value left = ir_select(b, is_zero(c, n), aten_like(c, x, 1), infinite);
+  ir_value re = ir_real(b, n), right = ir_compare(b, IR_GT, re, ir_zeros_like(b, re)), nan = aten_like(c, re, NAN);
+  ir_value infinite = make(c, aten_like(c, re, INFINITY), nan);
+  ir_value left = ir_select(b, is_zero(c, n), make(c, nan, nan), infinite);
   ir_value at_zero = ir_select(b, right, aten_like(c, x, 0), left);
   return ir_select(b, is_zero(c, x), at_zero, ir_power(b, x, n));
 }
