@@ -13,7 +13,7 @@ import pathlib
 import numpy
 import pytest
 import truth
-from support import in_fresh_python
+from support import in_fresh_python, on_both
 
 import torch
 
@@ -226,6 +226,12 @@ def test_zeta_and_igamma_of_nan():
     assert_identical(torch.special.zeta, a, b, near=4)
     assert_identical(torch.special.gammainc, a, b, near=8)
     assert_identical(torch.special.gammaincc, a, b, near=8)
+
+
+def test_polygamma_left_of_zero():
+    x = torch.tensor([-4988429.2, -17.7, -1.2, -0.3, -1e-20, 2.5], dtype=torch.float64)
+    for n in (2, 3, 4):
+        on_both(lambda x, n=n: torch.polygamma(n, x), x, rtol=1e-12, atol=0)
 
 
 ALONE = {

@@ -325,9 +325,9 @@ static void zeta_step(aten_lowering *c, ir_value count, const ir_value *s, ir_va
   next[5] = s[5];
 }
 
-/* zeta(x, q) = sum over k of (q + k)^-x: nine terms and more until q + k > 9, then Euler and Maclaurin. In f64, as the
- * CPU kernel accumulates. */
-static ir_value hurwitz(aten_lowering *c, ir_value x, ir_value q) {
+/* zeta(x, q) for q > 0, the sum over k of (q + k)^-x: nine terms and more until q + k > 9, then Euler and Maclaurin. In f64,
+ * as the CPU kernel accumulates. Where `wanted` is false the result is any number. */
+static ir_value hurwitz_right(aten_lowering *c, ir_value x, ir_value q, ir_value wanted) {
   static const double bernoulli[12] = {12.0,
                                        -720.0,
                                        30240.0,
@@ -341,12 +341,9 @@ static ir_value hurwitz(aten_lowering *c, ir_value x, ir_value q) {
                                        1.8152105401943546773e17,
                                        -7.1661652561756670113e18};
   ir_builder *b = c->b;
-  ir_value inside = both(c, cmp_n(c, IR_GT, x, 1), cmp_n(c, IR_GT, q, -1e6)),
-           whole_q = ir_compare(b, IR_EQ, q, ir_floor(b, q));
-  ir_value whole_x = ir_compare(b, IR_EQ, x, ir_floor(b, x)), left = cmp_n(c, IR_LE, q, 0);
   ir_value sum = ir_power(b, q, neg(c, x)), not_yet = ir_not_bits(b, yes(c, x));
-  ir_value start[6] = {both(c, yes(c, x), inside), q, sum, num(c, x, 0), not_yet, x};
-  ir_value end = run_loop(c, 6, start, 1 << 20, zeta_step);
+  ir_value start[6] = {both(c, wanted, cmp_n(c, IR_GT, x, 1)), q, sum, num(c, x, 0), not_yet, x};
+  ir_value end = run_loop(c, 6, start, 16, zeta_step);
   if (!end) return 0;
   ir_value w = end + 1, term = end + 3, done = end + 4;
   sum = end + 2;
@@ -363,6 +360,20 @@ static ir_value hurwitz(aten_lowering *c, ir_value x, ir_value q) {
     factor = mul(c, factor, add_n(c, x, 2 * i + 1));
     term = over(c, term, w);
   }
+  return sum;
+}
+
+/* zeta(x, q). Left of 0, where x has to be a whole number, the terms from q to the pole nearest 0 are those of two sums to the
+ * right, (q + k)^-x = (-1)^x (-q - k)^-x: no more of them are added up for a q that is far away. */
+static ir_value hurwitz(aten_lowering *c, ir_value x, ir_value q) {
+  ir_builder *b = c->b;
+  ir_value left = cmp_n(c, IR_LE, q, 0), floor = ir_floor(b, q), whole_q = ir_compare(b, IR_EQ, q, floor);
+  ir_value whole_x = ir_compare(b, IR_EQ, x, ir_floor(b, x)), one = num(c, x, 1), half = mul_n(c, x, 0.5);
+  ir_value right = hurwitz_right(c, x, pick(c, left, sub(c, q, floor), q), yes(c, x));
+  ir_value nearest = hurwitz_right(c, x, pick(c, left, sub(c, ir_ceil(b, q), q), one), left);
+  ir_value beyond = hurwitz_right(c, x, pick(c, left, sub(c, one, q), one), left);
+  ir_value back = sub(c, nearest, beyond), even = ir_compare(b, IR_EQ, half, ir_floor(b, half));
+  ir_value sum = pick(c, left, add(c, right, pick(c, even, back, neg(c, back))), right);
   /* Poles count before NaN, as on CPU: zeta(1, NaN) and zeta(NaN, 0) are infinite. */
   sum = pick_n(c, either(c, aten_is_nan(c, x), aten_is_nan(c, q)), NAN, sum);
   sum = pick_n(c, both(c, left, ir_not_bits(b, whole_x)), NAN, sum);
@@ -853,14 +864,18 @@ void lower_frexp(aten_lowering *c) {
 
 /* ---- the multivariate log-gamma function ---------------------------------------------------------- */
 
-/* sum of lgamma(x - j / 2) over j < p, and p (p - 1) / 4 log pi (DLMF 35.3.4). */
+/* sum of lgamma(x - j / 2) over j < p, and p (p - 1) / 4 log pi (DLMF 35.3.4). The CPU composes it of four operators, after
+ * each of which a half type is rounded: next to a pole x - j / 2 is rounded to the pole. */
 void lower_mvlgamma(aten_lowering *c) {
+  ir_builder *b = c->b;
   int64_t p = aten_int(c, 1);
-  ir_value x = aten_in_as(c, 0, aten_math_dtype((ttpu_dtype)c->outs[0].dtype));
-  ir_value sum = aten_like(c, x, (double)(p * (p - 1)) / 4 * log(M_PI));
+  ttpu_dtype dtype = (ttpu_dtype)c->outs[0].dtype, math = aten_math_dtype(dtype);
+  ir_value x = aten_in_as(c, 0, math), sum = num(c, x, 0);
   for (int64_t j = 0; j < p; ++j) {
-    ir_value shifted = ir_subtract(c->b, x, aten_like(c, x, (double)j / 2));
-    sum = ir_add(c->b, sum, ir_lgamma(c->b, shifted));
+    ir_value shifted = ir_convert(b, add_n(c, x, -(double)j / 2), dtype);
+    ir_value term = ir_convert(b, ir_lgamma(b, ir_convert(b, shifted, math)), dtype);
+    sum = add(c, sum, ir_convert(b, term, math));
   }
-  aten_out(c, 0, sum);
+  sum = ir_convert(b, ir_convert(b, sum, dtype), math);
+  aten_out(c, 0, add_n(c, sum, (double)(p * (p - 1)) / 4 * log(M_PI)));
 }
