@@ -53,7 +53,15 @@ def has_gradient(op, dtype: torch.dtype) -> bool:
 
 def samples_with_gradient(op, dtype: torch.dtype) -> Iterable:
     """The database's samples; they ask for a gradient where there is one."""
-    return op.sample_inputs("cpu", dtype, requires_grad=has_gradient(op, dtype))
+
+    def leaf(x):  # a view of a tensor that requires a gradient, taken without a graph, gets none itself
+        if isinstance(x, torch.Tensor) and x.requires_grad and x.is_leaf and x._is_view():
+            return x.detach().requires_grad_()
+        return x
+
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=has_gradient(op, dtype)):
+        sample.input, sample.args, sample.kwargs = tree_map(leaf, (sample.input, sample.args, sample.kwargs))
+        yield sample
 
 
 def check_values(op, dtype: torch.dtype, sample) -> None:
