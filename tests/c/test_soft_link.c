@@ -390,7 +390,8 @@ TEST(groups_that_do_not_fit_the_grid) {
   program_of("4xf32", "4xf32", \
              "\"stablehlo.all_reduce\"(%0) " SUM " {replica_groups = dense<" groups "> : tensor<" type ">}")
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "id 1 is left out", check_on((link_grid){4, 1}, REDUCE("[[0, 4]]", "1x2xi64")));
-  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "id 1 is named twice", check_on((link_grid){2, 1}, REDUCE("[[0, 1, 1]]", "1x3xi64")));
+  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "id 1 is named twice",
+              check_on((link_grid){2, 1}, REDUCE("[[0, 1, 1]]", "1x3xi64")));
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "replica 2 is in no group",
               check_on((link_grid){3, 1}, REDUCE("[[0, 1]]", "1x2xi64")));
   CHECK_OK(check_on((link_grid){3, 1}, REDUCE("[[0, 1], [2, -1]]", "2x2xi64")));
