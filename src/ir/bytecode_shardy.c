@@ -146,7 +146,10 @@ static bool put_attribute(parser *p, cursor *c, base_text *out) {
       TRY(put_parts(p, c, out, &count));
       base_text_printf(out, "]>");
       return true;
-    default: c->at = c->end; return true; /* a rule of propagation, say */
+    default: /* a rule of propagation, say */
+      base_text_printf(out, "#sdy.other");
+      c->at = c->end;
+      return true;
   }
 }
 

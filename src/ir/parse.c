@@ -818,7 +818,9 @@ ttpu_status ir_parse_with(base_arena *arena, const char *text, size_t length, ir
   if (!p) return base_no_memory(sizeof *p);
   p->b.func = &placeholder;
   p->arena = arena;
-  ttpu_status status = read_module(p) ? TTPU_OK : p->text.status;
+  bool read = read_module(p);
+  if (!read && text_ok(&p->text)) text_fail(&p->text, TTPU_INVALID_ARGUMENT, "something is missing or wrong here");
+  ttpu_status status = p->text.status;
   if (status == TTPU_OK) status = ir_func_verify(p->b.func);
   if (status == TTPU_OK) *out = p->b.func;
   parser_free(p);

@@ -116,7 +116,9 @@ static bool to_field(text_reader *t, const ir_field *field, const char *name, co
       *(ir_data *)at = n->data;
       return true;
     case FIELD_TEXT: {
-      text_slice s = n->kind == NODE_STRING || n->kind == NODE_SYMBOL ? n->value : n->text;
+      bool name = n->kind == NODE_STRING || n->kind == NODE_SYMBOL;
+      text_slice s = name ? n->value : n->text;
+      if (!name && s.length == 0) FAIL("%s has no text", field->name); /* bytecode's numbers */
       char *copy = text_room(t, s.length + 1);
       if (!copy) return false;
       memcpy(copy, s.data, s.length);

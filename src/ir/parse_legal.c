@@ -358,7 +358,8 @@ static bool run_broadcast(parser *p, statement *s) {
   const ir_type x = type_of(p, operand(s, 0));
   const node *sizes = node_find(&s->attrs, "broadcast_sizes");
   ir_i64s list = {NULL, 0};
-  TRY(sizes && text_list(&p->text, "broadcast_sizes", sizes, &list));
+  if (!sizes) FAIL("no attribute broadcast_sizes");
+  TRY(text_list(&p->text, "broadcast_sizes", sizes, &list));
   int64_t dims[TTPU_MAX_RANK], map[TTPU_MAX_RANK];
   if (list.count + x.rank > TTPU_MAX_RANK) FAIL("a tensor of more than %d dimensions", TTPU_MAX_RANK);
   for (uint32_t d = 0; d < list.count; ++d) dims[d] = list.data[d];

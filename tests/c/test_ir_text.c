@@ -300,6 +300,19 @@ TEST(explosive_calls_are_refused) {
 
 /* ---- out of memory -------------------------------------------------------------------------- */
 
+TEST(a_missing_attribute_is_named) {
+  static const char text[] =
+      "func.func @main(%x: tensor<2xf32>) -> tensor<3x2xf32> {\n"
+      "  %y = \"stablehlo.broadcast\"(%x) {broadcast_size = array<i64: 3>} : (tensor<2xf32>) -> tensor<3x2xf32>\n"
+      "  \"func.return\"(%y) : (tensor<3x2xf32>) -> ()\n"
+      "}\n";
+  base_arena arena;
+  base_arena_init(&arena);
+  ir_func *f;
+  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "no attribute broadcast_sizes", ir_parse(&arena, text, sizeof text - 1, &f));
+  base_arena_free(&arena);
+}
+
 /* The elements' type is written beside them, the result's behind the arrow: one that is larger would be read past the end. */
 TEST(a_constant_is_as_large_as_its_elements) {
   static const char text[] =
