@@ -228,8 +228,8 @@ static uint32_t field_value(writer *w, const ir_op *op, const ir_field *field) {
 
 /* An attribute that no field has: what StableHLO takes its absence for. */
 static uint32_t absent(writer *w, const ir_op *op, const char *name) {
-  static const char *const empty_arrays[] = {"called_computations", "operand_layouts", "result_layouts",
-                                             "output_operand_aliases", "result_tilings"};
+  static const char *const empty_arrays[] = {"called_computations",    "operand_layouts", "result_layouts",
+                                             "output_operand_aliases", "result_tilings",  "layout"};
   static const char *const algorithm[] = {
       "lhs_precision_type",  "rhs_precision_type",       "accumulation_type",           "lhs_component_count",
       "rhs_component_count", "num_primitive_operations", "allow_imprecise_accumulation"};
@@ -240,6 +240,7 @@ static uint32_t absent(writer *w, const ir_op *op, const char *name) {
   if (strcmp(name, "compare_type") == 0) return enumeration(w, "comparison_type", "NOTYPE");
   if (strcmp(name, "api_version") == 0) return pair(w, VHLO_API_VERSION, 1); /* API_VERSION_ORIGINAL */
   if (strcmp(name, "backend_config") == 0) return out_text(w, "");
+  if (strcmp(name, "source_target_pairs") == 0) return numbers(w, 2, (const int64_t[]){0, 2}, NULL);
   if (strcmp(name, "channel_id") == 0) return integer(w, true, 0);
   if (strcmp(name, "use_global_device_ids") == 0 || strcmp(name, "has_dynamic_root") == 0) return out_boolean(w, false);
   if (strcmp(name, "result_accuracy") == 0) { /* no tolerances; mode DEFAULT */
