@@ -5,9 +5,11 @@ all devices, and every Core ATen operator. The status of each is read off the di
 nothing is listed here but why what is unsupported is so.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -153,6 +155,30 @@ def _row(base: str, group: list[Operator]) -> str:
     return f"| `{base}` | {status} | {names} | {reasons} |"
 
 
+def _refused() -> list[str]:
+    """What the TPU compiler does not take of the lowerings, from the verdicts that tests/aot/verdicts.py keeps."""
+    known = json.loads((Path(__file__).parent / "aot" / "refused.json").read_text())
+    counts = ", ".join(f"{count} for {chip}" for chip, count in known["compiled"].items() if count)
+    lines = [
+        "",
+        "## What the TPU compiler refuses",
+        "",
+        f"Google's compiler (libtpu {known['libtpu']}, `ttpu aot`) was given lowerings of calls in PyTorch's",
+        f"databases, one program a call, forward and backward. It took {counts}; it refused:",
+        "",
+    ]
+    groups: dict[tuple[str, str, str], int] = {}
+    for entry in known["refused"]:
+        key = entry["row"], ", ".join(entry["chips"]), f"{entry['code']}: {entry['message']}"
+        groups[key] = groups.get(key, 0) + 1
+    if not groups:
+        return [*lines[:-1], "none."]
+    table = [
+        f"| `{row}` | {chips} | {n} | {text.replace('|', '/')} |" for (row, chips, text), n in sorted(groups.items())
+    ]
+    return [*lines, "| row | chips | programs | code and message |", "|---|---|---:|---|", *table]
+
+
 def markdown(listed: list[Operator]) -> str:
     """The page ``docs/operators.md``."""
     groups: dict[str, list[Operator]] = {}
@@ -174,6 +200,7 @@ def markdown(listed: list[Operator]) -> str:
         "| operator | status | overloads | reason |",
         "|---|---|---|---|",
         *(_row(base, group) for base, group in sorted(groups.items())),
+        *(_refused() if len(listed) == len(operators()) else []),
     ]
     return "\n".join(lines) + "\n"
 

@@ -7,7 +7,8 @@ import pytest
 
 from torch_tpu.aot import compiler
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "ops"))  # the databases' suite
+for folder in ("", "ops"):  # the tiny models, and the databases' suite
+    sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / folder))
 
 
 @pytest.fixture(scope="session")

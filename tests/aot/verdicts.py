@@ -1,0 +1,256 @@
+"""Does the TPU compiler take what our lowerings give? Verdicts of all fragments, and the files that keep them.
+
+A *fragment* is the StableHLO of one call of one row (of src/aten): what it becomes when operators run one at a time,
+composites decomposed, without who owns its operands. The calls are those of PyTorch's databases, forward and backward.
+``verdicts.txt`` beside this file keeps what was compiled: a line a fragment with the row, the hash of its text, and the
+chips whose compiler took it. What was refused stands in torch_tpu/aot/refused.json, and so in docs/operators.md.
+
+    python tests/aot/verdicts.py collect out/fragments add mul --dtype float32     (all operators where none is named)
+    python tests/aot/verdicts.py compile out/fragments --minutes 30
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+
+HERE = pathlib.Path(__file__).resolve().parent
+TREE = HERE.parent.parent
+TOPOLOGIES = {"v5e": "v5e:1x1", "v6e": "v6e:1x1", "tpu7x": "tpu7x:1x1x1"}
+DTYPES = ("float32", "bfloat16", "int32")
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Fragment:
+    """A row's lowering of one call: its text and the hash of that."""
+
+    row: str
+    hash: str
+    text: str = dataclasses.field(repr=False, compare=False)
+
+
+def read_fragments(folder: pathlib.Path) -> list[Fragment]:
+    """The fragments that a process has left in TTPU_PROGRAM_DIR, each text once."""
+    found = {}
+    for path in sorted(folder.glob("*.mlir")):
+        text = path.read_text()
+        key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        found.setdefault(key, Fragment(path.name.rpartition("-")[0], key, text))
+    return sorted(found.values())
+
+
+# ---- collecting ----
+
+
+def collect(
+    folder: pathlib.Path, operators: Sequence[str] = (), dtypes: Sequence[str] = DTYPES, samples: int = 1
+) -> None:
+    """Run calls of the operators in a process of their own, which leaves their fragments in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "TTPU_PROGRAM_DIR": str(folder),
+        "TTPU_MODE": "eager",
+        "PYTHONPATH": os.pathsep.join([str(TREE), str(TREE / "tests" / "ops")]),
+    }
+    command = [sys.executable, __file__, "run", ",".join(dtypes), str(samples), *operators]
+    subprocess.run(command, env=environment, check=True)
+
+
+def run_calls(operators: Sequence[str], dtypes: Sequence[str], samples: int) -> None:
+    """Call operators on tpu with the databases' samples, forward and backward; what they raise is for other tests."""
+    import aspects
+    import compare
+    import suite
+
+    import torch
+
+    for name, op in suite.OPERATORS.items():
+        if operators and not {name, op.name} & set(operators):
+            continue
+        for dtype in (compare.DTYPES[d] for d in dtypes if d in suite.dtypes_of(op)):
+            compare.seed()
+            with contextlib.suppress(Exception), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for sample in itertools.islice(aspects.samples_with_gradient(op, dtype), samples):
+                    moved = compare.move_sample(op, sample)
+                    result = compare.scalar(op(moved.input, *moved.args, **moved.kwargs))
+                    if result is not None:
+                        torch.autograd.grad(result, compare.leaves(moved), allow_unused=True)
+            with contextlib.suppress(Exception):
+                torch.tpu.synchronize()
+
+
+# ---- verdicts ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """What the TPU compiler said of a fragment."""
+
+    row: str
+    hash: str
+    chips: tuple[str, ...]
+    code: int
+    message: str
+
+
+ACCEPTED = HERE / "verdicts.txt"
+REFUSED = TREE / "torch_tpu" / "aot" / "refused.json"
+
+
+class Verdicts:
+    """What is known of fragments, by hash and chip, of one version of libtpu; None: whichever the files are of."""
+
+    def __init__(self, version: str | None = None) -> None:
+        self.rows: dict[str, str] = {}
+        self.accepted: dict[str, set[str]] = collections.defaultdict(set)
+        self.refused: dict[tuple[str, str], tuple[int, str]] = {}
+        head, *lines = ACCEPTED.read_text().splitlines() if ACCEPTED.exists() else [""]
+        self.version = version or head.removeprefix("# libtpu ")
+        if head.removeprefix("# libtpu ") == self.version:
+            for row, key, *chips in (line.split() for line in lines):
+                self.rows[key] = row
+                self.accepted[key] = set(chips)
+            for entry in json.loads(REFUSED.read_text())["refused"]:
+                self.rows[entry["hash"]] = entry["row"]
+                for chip in entry["chips"]:
+                    self.refused[entry["hash"], chip] = entry["code"], entry["message"]
+
+    def knows(self, fragment: Fragment, chip: str) -> bool:
+        return chip in self.accepted.get(fragment.hash, ()) or (fragment.hash, chip) in self.refused
+
+    def add(self, fragment: Fragment, chip: str, code: int, message: str) -> None:
+        self.rows[fragment.hash] = fragment.row
+        self.accepted[fragment.hash].discard(chip)
+        self.refused.pop((fragment.hash, chip), None)
+        if code == 0:
+            self.accepted[fragment.hash].add(chip)
+        else:
+            self.refused[fragment.hash, chip] = code, message
+
+    def keep_only(self, fragments: Iterable[Fragment]) -> None:
+        """Forget fragments that no call gives any more."""
+        known = {fragment.hash for fragment in fragments}
+        self.accepted = collections.defaultdict(set, {k: v for k, v in self.accepted.items() if k in known})
+        self.refused = {k: v for k, v in self.refused.items() if k[0] in known}
+
+    def refusals(self) -> list[Refusal]:
+        grouped = collections.defaultdict(list)
+        for (key, chip), (code, message) in self.refused.items():
+            grouped[self.rows[key], key, code, message].append(chip)
+        return [
+            Refusal(row, key, tuple(chips), code, message)
+            for (row, key, code, message), chips in sorted(grouped.items())
+        ]
+
+    def save(self) -> None:
+        order = list(TOPOLOGIES)
+        lines = [
+            " ".join([self.rows[key], key, *sorted(chips, key=order.index)])
+            for key, chips in self.accepted.items()
+            if chips
+        ]
+        ACCEPTED.write_text("\n".join([f"# libtpu {self.version}", *sorted(lines)]) + "\n")
+        refused = [dataclasses.asdict(refusal) for refusal in self.refusals()]
+        compiled = {chip: sum(chip in chips for chips in self.accepted.values()) for chip in TOPOLOGIES}
+        page = {"libtpu": self.version, "compiled": compiled, "refused": refused}
+        REFUSED.write_text(json.dumps(page, indent=1) + "\n")
+
+
+def first_line(message: str) -> str:
+    """What a refusal says, without places in the text and addresses."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    text = re.sub(r"^(-|<unknown>):\d+(:\d+)?: (error: )?", "", lines[0] if lines else "")
+    return text[:300]
+
+
+def compile_fragment(compiler, fragment: Fragment, chip: str) -> tuple[int, str]:
+    """The TPU compiler's verdict: its code, and what it said."""
+    from torch_tpu.aot import CompileError
+
+    try:
+        compiler.compile(fragment.text, TOPOLOGIES[chip])
+    except CompileError as error:
+        return error.code, first_line(str(error).partition(": ")[2])
+    return 0, ""
+
+
+def one_of_each_first(fragments: Sequence[Fragment]) -> list[Fragment]:
+    """In rounds: one fragment of every row, then a second one of those that have more."""
+    seen: collections.Counter = collections.Counter()
+    rounds = []
+    for fragment in fragments:
+        rounds.append((seen[fragment.row], fragment))
+        seen[fragment.row] += 1
+    return [fragment for _, fragment in sorted(rounds)]
+
+
+def compile_all(folder: pathlib.Path, chips: Sequence[str], minutes: float, again: bool) -> int:
+    """Compile what has no verdict yet; every process that asks may be stopped and go on later."""
+    from torch_tpu.aot import Compiler, compiler
+
+    verdicts, fragments = Verdicts(compiler.library_version()), read_fragments(folder)
+    work = [(f, chip) for f in one_of_each_first(fragments) for chip in chips if again or not verdicts.knows(f, chip)]
+    print(f"{len(fragments)} fragments, {len(work)} to compile with libtpu {verdicts.version}", flush=True)
+    began, made = time.monotonic(), Compiler(timeout=600)
+    for done, (fragment, chip) in enumerate(work):
+        if time.monotonic() - began > 60 * minutes:
+            print(f"out of time after {done}", flush=True)
+            break
+        code, message = compile_fragment(made, fragment, chip)
+        verdicts.add(fragment, chip, code, message)
+        if code:
+            print(f"{chip} {fragment.row} {fragment.hash}: {code} {message}", flush=True)
+        if done % 20 == 19:
+            verdicts.save()
+    verdicts.save()
+    made.close()
+    for chip in TOPOLOGIES:
+        taken = sum(chip in verdicts.accepted.get(f.hash, ()) for f in fragments)
+        refused = sum((f.hash, chip) in verdicts.refused for f in fragments)
+        print(f"{chip}: {taken} compiled, {refused} refused, {len(fragments) - taken - refused} without a verdict")
+    return 0
+
+
+def main() -> int:
+    """Run a command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    collecting = commands.add_parser("collect")
+    collecting.add_argument("folder", type=pathlib.Path)
+    collecting.add_argument("operators", nargs="*")
+    collecting.add_argument("--dtype", action="append")
+    collecting.add_argument("--samples", type=int, default=1)
+    compiling = commands.add_parser("compile")
+    compiling.add_argument("folder", type=pathlib.Path)
+    compiling.add_argument("--chip", action="append", choices=list(TOPOLOGIES))
+    compiling.add_argument("--minutes", type=float, default=1e9)
+    compiling.add_argument("--again", action="store_true", help="what has a verdict, too")
+    running = commands.add_parser("run")  # of collect's process
+    running.add_argument("dtypes")
+    running.add_argument("samples", type=int)
+    running.add_argument("operators", nargs="*")
+    options = parser.parse_args()
+    if options.command == "collect":
+        collect(options.folder, options.operators, options.dtype or DTYPES, options.samples)
+    elif options.command == "run":
+        run_calls(options.operators, options.dtypes.split(","), options.samples)
+    else:
+        return compile_all(options.folder, options.chip or list(TOPOLOGIES), options.minutes, options.again)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
