@@ -21,11 +21,12 @@ def gpt2() -> dict:
     with torch.device("meta"):
         model = transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False)).bfloat16().eval()
         tokens = torch.zeros(8, 1024, dtype=torch.long)
+        mask = torch.ones(8, 1, 1024, 1024, dtype=torch.bool)  # given: see the Llama's
     rows, columns = ["*.c_proj"], ["*.c_attn", "*.c_fc"]
     # Conv1D keeps its weight as [in, out]: the reverse of Linear
     tensor = {f"{name}.weight": (None, "model") for name in columns} | {f"{name}.weight": ("model",) for name in rows}
     tensor |= {f"{name}.bias": ("model",) for name in columns}
-    return {"target": model, "kwargs": {"input_ids": tokens}, "tensor": tensor}
+    return {"target": model, "kwargs": {"input_ids": tokens, "attention_mask": mask}, "tensor": tensor}
 
 
 def llama(layers: int = 12) -> dict:
@@ -47,7 +48,9 @@ def llama(layers: int = 12) -> dict:
 
     def step(input_ids: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
-        loss = model(input_ids=input_ids, labels=input_ids).loss
+        # given, because Transformers reads its position ids on the host to make one
+        mask = torch.ones(input_ids.shape[1], input_ids.shape[1], dtype=torch.bool, device="tpu").tril()[None, None]
+        loss = model(input_ids=input_ids, attention_mask=mask, labels=input_ids).loss
         loss.backward()
         optimizer.step()
         return loss
