@@ -59,9 +59,10 @@ $(done)/run: requirements-run.txt requirements-data.txt constraints.txt | $(done
 	@$(pip_install) --no-deps -r requirements-data.txt
 	@touch $@
 
-$(done)/test: requirements-test.txt constraints.txt | $(done)/run
+$(done)/test: requirements-test.txt requirements-plugins.txt constraints.txt | $(done)/run
 	@echo "Installing what the tests need"
 	@$(pip_install) torch==2.13.0 -r requirements-test.txt
+	@$(pip_install) --no-deps -r requirements-plugins.txt
 	@touch $@
 
 # torch_tpu in .venv is the tree's own: a path file and the entry points, no copy.

@@ -103,6 +103,15 @@ def page(data: dict) -> list[str]:
     return lines
 
 
+def as_lines(data: dict) -> str:
+    """JSON with a line for each operator, so that a change of one is a change of one line."""
+    columns = []
+    for name, counts in sorted(data.items()):
+        rows = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in sorted(counts.items())]
+        columns.append(f"{json.dumps(name)}: {{\n" + ",\n".join(rows) + "\n}")
+    return "{\n" + ",\n".join(columns) + "\n}\n"
+
+
 def put_between_marks(path: pathlib.Path, lines: list[str]) -> None:
     """Replace what stands between the two marks of a page."""
     text = path.read_text(encoding="utf-8")
@@ -125,7 +134,7 @@ def main() -> None:
         data[name] = count(path)
     if options.compiles:
         data["compiles"] = count_compiles(options.compiles)
-    COUNTS.write_text(json.dumps(data, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    COUNTS.write_text(as_lines(data), encoding="utf-8")
     (DOCS / "side_by_side.md").write_text("\n".join(page(data)) + "\n", encoding="utf-8")
     put_between_marks(DOCS / "interop.md", summary(data))
 
