@@ -25,6 +25,9 @@ EXECUTORS = {  # the columns of what runs programs
 BEGIN, END = "<!-- side by side: begin -->", "<!-- side by side: end -->"
 
 
+DIFFERENT = ("AssertionError", "Different")  # what a comparison of results raises
+
+
 def read_verdicts(path: str) -> dict[tuple, dict]:
     """The last verdict of each case in a file of suite.py --json."""
     with open(path, encoding="utf-8") as file:
@@ -33,7 +36,7 @@ def read_verdicts(path: str) -> dict[tuple, dict]:
 
 def has_run(verdict: dict) -> bool:
     """Was there a result at all, be it equal or not?"""
-    return verdict["outcome"] == "ok" or ": AssertionError:" in verdict["detail"]
+    return verdict["outcome"] == "ok" or any(f": {e}:" in verdict["detail"] for e in DIFFERENT)
 
 
 def count(path: str) -> dict[str, dict[str, int]]:
