@@ -36,8 +36,9 @@ DTYPES = {
         torch.uint64,
         torch.float8_e4m3fn,
         torch.float8_e5m2,
+        torch.complex32,
     )
-}  # all that programs have; complex32 is stored as another dtype, and PyTorch's CPU has two more float8
+}  # all that tpu has; PyTorch's CPU also has two more float8
 
 
 def seed(value: int = 0) -> None:
