@@ -73,6 +73,9 @@ instantiate_device_type_tests(TestGeneric, globals())
 
 
 class TestNamedAfterTheDevice(TestCase):
+    def setUp(self):
+        super(self.__class__, self).setUp()  # which is for ever in a subclass
+
     def test_second_class(self, device):
         self.assertEqual(torch.ones(2, device=device).sum().item(), 2)
 
