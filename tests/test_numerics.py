@@ -232,6 +232,8 @@ def test_polygamma_left_of_zero():
     x = torch.tensor([-4988429.2, -17.7, -1.2, -0.3, -1e-20, 2.5], dtype=torch.float64)
     for n in (2, 3, 4):
         on_both(lambda x, n=n: torch.polygamma(n, x), x, rtol=1e-12, atol=0)
+    poles = torch.arange(-20, 1, dtype=torch.float32)
+    on_both(lambda x: torch.polygamma(1, x), poles, rtol=1e-5, atol=0)
 
 
 ALONE = {

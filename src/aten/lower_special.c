@@ -399,11 +399,13 @@ static ir_value digamma_point(aten_point *p) {
   return pick(c, cmp_n(c, IR_EQ, x, 0), n_over(c, -1, x), pick_n(c, pole, NAN, ir_digamma(c->b, x)));
 }
 /* zeta(2, x), left of 1/2 by reflection: pi^2 / sin^2(pi x) - zeta(2, 1 - x). The sine is that of x's distance to the
- * nearest integer, which is exact; at the poles it is 0 and the result infinite. */
+ * nearest integer, which is exact; at the poles it is what rounding leaves of the sine of pi x, as on the CPU. */
 static ir_value trigamma_point(aten_point *p) {
   aten_lowering *c = p->c;
-  ir_value x = wide_in(p, 1), left = cmp_n(c, IR_LT, x, 0.5);
-  ir_value apart = sub(c, x, ir_round_nearest_even(c->b, x)), sine = ir_sine(c->b, mul_n(c, apart, M_PI));
+  ir_value narrow = aten_point_in(p, 1), x = wide_in(p, 1), left = cmp_n(c, IR_LT, x, 0.5);
+  ir_value nearest = ir_round_nearest_even(c->b, x), angle = mul_n(c, sub(c, x, nearest), M_PI);
+  ir_value at_pole = ir_convert(c->b, mul_n(c, narrow, M_PI), TTPU_F64);
+  ir_value sine = ir_sine(c->b, pick(c, ir_compare(c->b, IR_EQ, x, nearest), at_pole, angle));
   ir_value two = num(c, x, 2), sum = hurwitz(c, two, pick(c, left, sub(c, num(c, x, 1), x), x));
   sum = pick_n(c, cmp_n(c, IR_EQ, x, INFINITY), 0, sum);
   return pick(c, left, sub(c, n_over(c, M_PI * M_PI, mul(c, sine, sine)), sum), sum);

@@ -28,7 +28,6 @@ SPARSE = "Sparse tensors do not exist on tpu."
 FROM_HOST = "Results of LAPACK on the host are dense here; the CPU gives views of its work space."
 HALF_COORDINATES = "The CPU finds the coordinates in large images in the half dtype; here in float32."
 UINT8_IMAGES = "The CPU interpolates uint8 images in fixed point with rounded weights; here in float32, rounded once."
-POLES = "Trigamma is infinite at negative integers; the CPU gives what rounding leaves of 1 / sin(pi x)^2 there."
 CONTRACTED = "Scalar code of the CPU contracts a complex product; its vector code gives NaN for the same numbers."
 IGNORES_BIT = "The CPU's max_pool1d reads a tensor with the negative bit as if it had none."
 
@@ -54,8 +53,6 @@ EXCEPTIONS = [
     Difference("nn.functional.interpolate.bilinear", "uint8", "*", UINT8_IMAGES),
     Difference("nn.functional.upsample_bilinear", "uint8", "*", UINT8_IMAGES),
     Difference("logcumsumexp", "complex64 complex128", "*", "The imaginary part differs by a multiple of 2 pi."),
-    Difference("polygamma.polygamma_n_1", "int8 int16", "*", POLES),
-    Difference("polygamma.polygamma_n_3", "int8 int16", "*", POLES),
     Difference("optim.SparseAdam", "*", "optimizer", SPARSE),
 ]
 
