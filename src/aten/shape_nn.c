@@ -641,14 +641,29 @@ bool shape_loss(const aten_call *call, aten_shape *outs) { /* self, target, redu
 }
 
 /* self [N, C] or [C], target of its sizes, reduction; results: loss, is_target. The loss of [C] has no dimension, as on
- * the CPU: Meta gives it one. */
+ * the CPU: Meta gives it one. One of self and target may be 0-d where the other is [1]. */
 bool shape_multilabel_margin_loss(const aten_call *call, aten_shape *outs) {
   const aten_tensor *x = aten_call_tensor(call, 0), *target = aten_call_tensor(call, 1);
   if (!x || !target || target->dtype != TTPU_I64 || !base_dtype_is_float((ttpu_dtype)x->dtype)) return false;
-  if (x->rank > 2 || !same_sizes(x, target) || numel(x) == 0) return false;
+  bool fits = same_sizes(x, target) || (x->rank < 2 && target->rank < 2 && numel(x) == numel(target));
+  if (x->rank > 2 || !fits || numel(x) == 0) return false;
   bool each = aten_call_int(call, 2, 1) == NN_REDUCTION_NONE && x->rank == 2;
   shape_of(&outs[0], x->dtype, each ? 1 : 0, x->sizes);
-  shape_of(&outs[1], x->dtype, x->rank, x->sizes);
+  shape_of(&outs[1], x->dtype, target->rank, target->sizes);
+  return true;
+}
+
+/* self [N, C] or [C] or 0-d, target [N] or 0-d, p, margin, weight?, reduction. The loss of a 0-d target is 0-d, as on the CPU:
+ * Meta gives it a dimension. */
+bool shape_multi_margin_loss(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *target = aten_call_tensor(call, 1);
+  const aten_number *p = aten_call_number(call, 2);
+  if (!x || !target || target->dtype != TTPU_I64 || !base_dtype_is_float((ttpu_dtype)x->dtype)) return false;
+  int64_t n = x->rank == 2 ? x->sizes[0] : 1;
+  if (x->rank > 2 || numel(x) == 0 || target->rank > 1 || numel(target) != n || aten_call_tensor(call, 4)) return false;
+  if (!p || p->dtype != TTPU_I64 || (p->value.i != 1 && p->value.i != 2)) return false;
+  bool each = aten_call_int(call, 5, 1) == NN_REDUCTION_NONE && target->rank == 1;
+  shape_of(outs, x->dtype, each ? 1 : 0, &n);
   return true;
 }
 
