@@ -123,6 +123,17 @@ CALLS = {
     "empty_strided ranks": lambda d: torch.empty_strided((2,), (), device=d),
     "normal std": lambda d: torch.empty(2, device=d).normal_(0, -1),
     "uniform": lambda d: torch.empty(2, device=d).uniform_(1, 0),
+    "uniform from beyond float32": lambda d: torch.empty(2, device=d).uniform_(-1e39, 0),
+    "uniform wider than float32": lambda d: torch.empty(2, device=d).uniform_(-3e38, 3e38),
+    "randperm beyond uint8": lambda d: torch.randperm(257, dtype=torch.uint8, device=d),
+    "randperm beyond float16": lambda d: torch.randperm(2050, out=torch.empty(0, dtype=torch.float16, device=d)),
+    "index_put values": lambda d: torch.ones(5, device=d).index_put_(
+        (torch.arange(3, device=d),), torch.ones(4, device=d)
+    ),
+    "index_put indices": lambda d: torch.ones(5, 5, device=d).index_put_(
+        (torch.arange(3, device=d), torch.arange(2, device=d)), torch.ones((), device=d)
+    ),
+    "bincount of floats": lambda d: torch.bincount(torch.ones(2, device=d)),
     "randint": lambda d: torch.randint(5, 2, (3,), device=d),
     "multinomial": lambda d: torch.multinomial(torch.ones(3, device=d), 5),
     "multinomial rank": lambda d: torch.multinomial(torch.ones(1, 1, 3, device=d), 1),
@@ -301,6 +312,13 @@ def test_classes_as_bytes(reduction):
 def test_division_by_zero_of_floats_is_no_error():
     for divide in (torch.floor_divide, torch.remainder, torch.fmod):
         on_both(divide, torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]))
+
+
+def test_overlap_is_refused_before_dtypes():
+    for device in ("cpu", "tpu"):
+        x = torch.ones(4, device=device)
+        with pytest.raises(RuntimeError, match="unsupported operation"):
+            x[1:].__ilshift__(x[:-1])
 
 
 def test_writes_to_overlapping_elements():

@@ -26,6 +26,13 @@ def test_complex_linspace_fills_in_row_major_order():
     on_both(lambda out: torch.linspace(-3, 5j, 24, out=out.clone()), torch.zeros(2, 3, 4, dtype=torch.complex64))
 
 
+def test_range_of_another_length_warns():
+    for device in ("cpu", "tpu"):
+        out = torch.ones(3, device=device)
+        with pytest.warns(UserWarning, match="The out tensor will be resized"):
+            assert torch.arange(5, out=out).tolist() == out.tolist() == [0, 1, 2, 3, 4]
+
+
 def test_range_into_a_part():
     def fill(x):
         torch.arange(0, 4, out=x.narrow(1, 1, 2))

@@ -120,6 +120,7 @@ enum {
   ATEN_COMPLETE = 16, /* its shape function takes all that the CPU takes: the CPU raises the error of what it refuses */
   ATEN_LISTS = 64,    /* its lists of integers are data like its Scalars; their values decide no more than sizes */
   ATEN_APART = 128,   /* what it writes may share no element with its operands other than self */
+  ATEN_COUNTED = 256, /* its out= argument keeps whatever sizes it has if it has as many elements as the result */
   ATEN_UNIFORM = 32,  /* its result is the same number everywhere: it may be written to elements that share memory */
 };
 typedef struct aten_row {
@@ -142,9 +143,10 @@ uint64_t aten_random_counters(const aten_call *call, const aten_tensor *outs);
 /* Fails for static arguments (sizes, numbers, texts) and dtypes that Meta lets pass and the CPU refuses, in the words of
  * PyTorch's CPU kernels; asked once for each metadata (check.c). */
 ttpu_status aten_call_check(const aten_call *call);
-/* Fails for dtypes and numbers (a probability, a range) with which no distribution is, as PyTorch's CPU kernels do. */
+/* Fails for dtypes and numbers (a probability, a range) with which no distribution is, as PyTorch's CPU kernels do; outs are
+ * the results' metadata. */
 enum { ATEN_WARNING = 256 }; /* room for what the user is to be warned of; empty: nothing */
-ttpu_status aten_random_check(const aten_call *call, char *warning);
+ttpu_status aten_random_check(const aten_call *call, const aten_tensor *outs, char *warning);
 
 /* ---- inside a lowering: arguments by their position in the schema ------------------------------ */
 

@@ -51,6 +51,9 @@ static inline bool aten_is_half(ttpu_dtype t) { return t == TTPU_F16 || t == TTP
 /* The dtype of a complex dtype's parts, of a real one itself; and back. */
 ttpu_dtype aten_real_dtype(ttpu_dtype t);
 ttpu_dtype aten_complex_dtype(ttpu_dtype t);
+/* Do the indices of an index_put broadcast, and its values to what they select? (lower_index.c) */
+ttpu_status aten_index_put_check(const aten_call *call);
+double aten_float_max(ttpu_dtype t); /* a float dtype's largest number */
 
 /* ---- pointwise ----------------------------------------------------------------------------------- */
 

@@ -22,12 +22,12 @@ static ttpu_status check_convolution(const aten_call *call) {
   return status;
 }
 
-/* c10's name of a float dtype, and its largest number. */
+/* c10's name of a float dtype. */
 static const char *float_name(ttpu_dtype t) {
   return t == TTPU_F64 ? "Double" : t == TTPU_F32 ? "Float" : t == TTPU_F16 ? "Half" : "BFloat16";
 }
 
-static double float_max(ttpu_dtype t) {
+double aten_float_max(ttpu_dtype t) {
   return t == TTPU_F64 ? DBL_MAX : t == TTPU_F32 ? FLT_MAX : t == TTPU_F16 ? 65504.0 : 0x1.fep127;
 }
 
@@ -35,7 +35,7 @@ static ttpu_status check_softshrink(const aten_call *call) {
   const aten_tensor *x = aten_call_tensor(call, 0);
   double lambda = number_at(call, 1);
   if (x == NULL || !base_dtype_is_float((ttpu_dtype)x->dtype)) return TTPU_OK;
-  double most = float_max((ttpu_dtype)x->dtype);
+  double most = aten_float_max((ttpu_dtype)x->dtype);
   if (lambda >= 0 && lambda <= most) return TTPU_OK;
   return base_fail(TTPU_INVALID_ARGUMENT, "lambda must be in range [0, %g] for input dtype %s, but found %g", most,
                    float_name((ttpu_dtype)x->dtype), lambda);
@@ -111,5 +111,6 @@ ttpu_status aten_call_check(const aten_call *call) {
   if (lower == lower_leaky_relu_backward) return check_leaky_relu_backward(call);
   if (lower == lower_kthvalue) return check_kthvalue(call);
   if (lower == lower_multinomial) return check_multinomial(call);
+  if (lower == lower_index_put) return aten_index_put_check(call);
   return TTPU_OK;
 }

@@ -4,6 +4,7 @@
 #include "aten/nn_int.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- x[i, j, ..] -------------------------------------------------------------------------------------- */
@@ -22,19 +23,20 @@ typedef struct indexed {
   ir_value indices; /* [batch.., count] */
 } indexed;
 
-static bool broadcast_indices(aten_lowering *c, uint32_t arg, indexed *x) {
-  x->batch_rank = 0;
-  for (uint32_t i = 0; i < x->count; ++i) {
-    const aten_tensor *t = aten_list_meta(c, arg, (uint32_t)x->dims[i]);
+/* Finds the indexed dims and the indices' broadcast sizes; false when these do not broadcast. */
+static bool broadcast_indices(const aten_call *call, uint32_t arg, uint32_t rank_of_self, indexed *x) {
+  const aten_arg *list = &call->args[arg];
+  *x = (indexed){.rank = rank_of_self};
+  for (uint32_t i = 0; i < list->count && i < rank_of_self; ++i) {
+    const aten_tensor *t = &call->tensors[list->first + i];
+    if (t->flags & ATEN_UNDEFINED) continue;
+    x->dims[x->count++] = i;
     int64_t sizes[TTPU_MAX_RANK];
     uint32_t rank = t->rank > x->batch_rank ? t->rank : x->batch_rank;
     for (uint32_t k = 0; k < rank; ++k) { /* from the last */
       int64_t a = k < t->rank ? t->sizes[t->rank - 1 - k] : 1,
               b = k < x->batch_rank ? x->batch[x->batch_rank - 1 - k] : 1;
-      if (a != b && a != 1 && b != 1) {
-        ir_fail(c->b, TTPU_INVALID_ARGUMENT, "shape mismatch: indexing tensors could not be broadcast together");
-        return false;
-      }
+      if (a != b && a != 1 && b != 1) return false;
       sizes[rank - 1 - k] = a == 1 ? b : a;
     }
     x->batch_rank = rank;
@@ -63,10 +65,11 @@ static void place_dims(indexed *x, const int64_t *sizes) {
 
 /* Reads the list at `arg` for a tensor of these sizes. False when no dim is indexed or the builder failed. */
 static bool indexed_of(aten_lowering *c, uint32_t arg, uint32_t rank, const int64_t *sizes, bool checked, indexed *x) {
-  *x = (indexed){.rank = rank};
-  for (uint32_t i = 0; i < aten_list_count(c, arg) && i < rank; ++i)
-    if (aten_list_has(c, arg, i)) x->dims[x->count++] = i;
-  if (x->count == 0 || !broadcast_indices(c, arg, x)) return false;
+  if (!broadcast_indices(c->call, arg, rank, x)) {
+    aten_fail(c, "shape mismatch: indexing tensors could not be broadcast together");
+    return false;
+  }
+  if (x->count == 0) return false;
   place_dims(x, sizes);
   for (uint32_t i = 0; i < rank; ++i) x->slice[i] = sizes[i];
   x->hollow = base_numel(x->result_rank, x->result) == 0;
@@ -89,6 +92,46 @@ static bool indexed_of(aten_lowering *c, uint32_t arg, uint32_t rank, const int6
   }
   x->indices = x->count == 1 ? columns[0] : ir_concatenate(c->b, x->count, columns, x->batch_rank);
   return true;
+}
+
+/* "[2, 3]" */
+static const char *sizes_text(uint32_t rank, const int64_t *sizes, size_t room, char *text) {
+  size_t at = (size_t)snprintf(text, room, "[");
+  for (uint32_t i = 0; i < rank && at < room; ++i)
+    at += (size_t)snprintf(text + at, room - at, "%s%lld", i ? ", " : "", (long long)sizes[i]);
+  if (at < room) snprintf(text + at, room - at, "]");
+  return text;
+}
+
+static ttpu_status refuse_indices(const aten_call *call) {
+  char all[512] = "", one[128];
+  const aten_arg *list = &call->args[1];
+  for (uint32_t i = 0; i < list->count; ++i) {
+    const aten_tensor *t = &call->tensors[list->first + i];
+    size_t at = strlen(all);
+    if (!(t->flags & ATEN_UNDEFINED))
+      snprintf(all + at, sizeof all - at, "%s%s", at ? ", " : "", sizes_text(t->rank, t->sizes, sizeof one, one));
+  }
+  return base_fail(TTPU_OUT_OF_RANGE, "shape mismatch: indexing tensors could not be broadcast together with shapes %s",
+                   all);
+}
+
+ttpu_status aten_index_put_check(const aten_call *call) { /* self, indices, values */
+  const aten_tensor *self = aten_call_tensor(call, 0), *values = aten_call_tensor(call, 2);
+  indexed x;
+  if (self == NULL || values == NULL) return TTPU_OK;
+  if (!broadcast_indices(call, 1, self->rank, &x)) return refuse_indices(call);
+  if (x.count > 0) place_dims(&x, self->sizes);
+  uint32_t rank = x.count > 0 ? x.result_rank : self->rank;
+  const int64_t *sizes = x.count > 0 ? x.result : self->sizes;
+  bool fits = values->rank <= rank;
+  for (uint32_t i = 0; fits && i < values->rank; ++i)
+    fits = values->sizes[i] == 1 || values->sizes[i] == sizes[rank - values->rank + i];
+  char from[256], to[256];
+  if (fits) return TTPU_OK;
+  return base_fail(TTPU_INVALID_ARGUMENT,
+                   "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape %s",
+                   sizes_text(values->rank, values->sizes, sizeof from, from), sizes_text(rank, sizes, sizeof to, to));
 }
 
 static void lower_index_of(aten_lowering *c, bool checked) { /* self, indices */
@@ -268,8 +311,9 @@ static ir_value reduce_updates(aten_lowering *c, ir_value x, ir_value index, ir_
   return divide_floor(c, y, count);
 }
 
+/* Half types are rounded after every element, as on the CPU. */
 void lower_index_reduce(aten_lowering *c) { /* self, dim, index, source, reduce, include_self */
-  ir_value x = nn_at_least_1d(c, nn_in(c, 0));
+  ir_value x = nn_at_least_1d(c, aten_in(c, 0));
   ir_type t = nn_type(c, x);
   uint32_t dim = aten_dim(c, 1, t.rank);
   ir_value index =

@@ -574,9 +574,20 @@ static double number_of(const aten_call *call, uint32_t arg) {
 
 static ttpu_status check_uniform(const aten_call *call) {
   double from = number_of(call, 1), to = number_of(call, 2);
-  if (from <= to) return TTPU_OK;
-  return base_fail(TTPU_INVALID_ARGUMENT, "uniform_ expects to return a [from, to) range, but found from=%g > to=%g",
-                   from, to);
+  ttpu_dtype t = aten_real_dtype((ttpu_dtype)call->tensors[0].dtype);
+  double most = aten_float_max(t);
+  if (!(fabs(from) <= most) || !(fabs(to) <= most))
+    return base_fail(TTPU_INVALID_ARGUMENT, "%s is out of bounds for %s", fabs(from) <= most ? "to" : "from",
+                     base_dtypes[t].name);
+  if (!(from <= to))
+    return base_fail(TTPU_INVALID_ARGUMENT, "uniform_ expects to return a [from, to) range, but found from=%g > to=%g",
+                     from, to);
+  if (to - from <= most) return TTPU_OK;
+  return base_fail(
+      TTPU_INVALID_ARGUMENT,
+      "uniform_ expects to-from <= %g, the largest %s, but found to=%g and from=%g which result in to-from "
+      "to exceed the limit",
+      most, base_dtypes[t].name, to, from);
 }
 
 /* The least and the largest of the numbers that random_ may be asked to draw into a dtype; `digits` of a float. */
@@ -627,6 +638,18 @@ static ttpu_status check_integers(const aten_call *call, char *warning) {
   return has_to ? check_bound(t, "to - 1", to - 1, warning) : TTPU_OK;
 }
 
+/* randperm(n) into a dtype that has to hold the numbers up to n. */
+static ttpu_status check_permutation(const aten_call *call, const aten_tensor *out) {
+  ttpu_dtype t = (ttpu_dtype)out->dtype;
+  bounds b = bounds_of(t);
+  int64_t n = aten_call_int(call, 0, 0), exact = (int64_t)1 << b.digits;
+  if (n - 1 > b.high)
+    return base_fail(TTPU_INVALID_ARGUMENT, "n=%lld is too large for result tensor type %s", (long long)n,
+                     base_dtypes[t].name);
+  if (b.digits == 0 || t == TTPU_BF16 || n <= exact + 1) return TTPU_OK; /* of bf16 the CPU asks nothing */
+  return base_fail(TTPU_INVALID_ARGUMENT, "n cannot be greater than 2^%d+1 for %s", b.digits, base_dtypes[t].name);
+}
+
 /* A distribution's dtypes, where the CPU has no kernel for others. */
 static ttpu_status check_dtype(const aten_call *call) {
   enum { WHOLE = 1, FLOAT = 2, COMPLEX = 4 };
@@ -655,11 +678,12 @@ static ttpu_status check_dtype(const aten_call *call) {
   return TTPU_OK;
 }
 
-ttpu_status aten_random_check(const aten_call *call, char *warning) {
+ttpu_status aten_random_check(const aten_call *call, const aten_tensor *outs, char *warning) {
   aten_lower_fn lower = call->row->lower;
   warning[0] = 0;
   BASE_TRY(check_dtype(call));
   if (lower == lower_uniform_) return check_uniform(call);
+  if (lower == lower_randperm) return check_permutation(call, &outs[0]);
   if (lower == lower_random_to || lower == lower_random_from) return check_integers(call, warning);
   /* Those with one number that counts. NaN is in no range. */
   static const struct {

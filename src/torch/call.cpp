@@ -310,7 +310,17 @@ void resize_output(const Packed &p, const at::Tensor &t, const aten_shape &shape
   for (size_t i = 0; i < p.args[p.op.inputs].first; ++i)
     TORCH_CHECK(!p.originals[i]->is_same(t), "output with shape ", t.sizes(), " doesn't match the broadcast shape ",
                 sizes);
-  at::native::resize_output_check(t, sizes);
+  if (p.op.op.row->flags & ATEN_COUNTED) {
+    if (t.numel() > 0)
+      TORCH_WARN(
+          "The number of elements in the out tensor of shape ", t.sizes(), " is ", t.numel(),
+          " which does not match the computed number of elements ", sizes[0],
+          ". Note that this may occur as a result of rounding error. The out tensor will be resized to a tensor of "
+          "shape (",
+          sizes[0], ",).");
+  } else {
+    at::native::resize_output_check(t, sizes);
+  }
   resize_tensor(t, sizes, c10::IntArrayRef(shape.strides, shape.rank));
 }
 
@@ -347,6 +357,15 @@ void check_overlap(const Packed &p, const at::Tensor &written) {
   }
 }
 
+// The same of what is written in place, before anything else is asked of the call: PyTorch's kernels look at memory first.
+void check_overlaps(const Packed &p) {
+  const Operator &op = p.op;
+  if (op.is_out) return;
+  for (size_t i = 0; i < op.return_alias.size(); ++i)
+    if (op.return_alias[i] >= 0 && !op.return_is_list[i])
+      check_overlap(p, *p.originals[p.args[op.return_alias[i]].first]);
+}
+
 // Refuses an out= argument of a dynamic row that shares any element with an operand, as the CPU does.
 void check_disjoint(const Packed &p, const at::Tensor &out) {
   for (const at::Tensor *t : p.originals)
@@ -368,7 +387,7 @@ void make_results(Results &r, const Packed &p) {
     size_t count = op.return_is_list[i] ? shapes.count - fixed : 1;
     for (size_t k = 0; k < count; ++k, ++at) {
       if (op.return_alias[i] >= 0 && !is_dynamic(op, i)) {
-        if (!op.return_is_list[i]) check_overlap(p, *p.originals[p.args[op.return_alias[i]].first]);
+        if (op.is_out && !op.return_is_list[i]) check_overlap(p, *p.originals[p.args[op.return_alias[i]].first]);
         push_argument(r, p, *p.originals[p.args[op.return_alias[i]].first + k], shapes[at]);
       } else {
         if (op.return_alias[i] >= 0) check_disjoint(p, *p.originals[p.args[op.return_alias[i]].first]);
@@ -483,6 +502,7 @@ void bump_versions(const Operator &op, const Packed &p) {
 void record(Packed &p, Box box, Results &r) {
   const Operator &op = p.op;
   if (p.device < 0) p.device = current_device();
+  check_overlaps(p);
   aten_call c = p.view();
   base_hash128 key = find_shapes(p, c, box, r.shapes);
   make_results(r, p);
@@ -493,11 +513,11 @@ void record(Packed &p, Box box, Results &r) {
   request.key = key;
   if (op.op.row->flags & ATEN_PRODUCT) request.precision = product_precision();
   if (op.op.row->flags & ATEN_RNG) {
-    char warning[ATEN_WARNING];
-    check(aten_random_check(&c, warning));
-    if (warning[0] != 0) TORCH_WARN(warning);
     c10::SmallVector<aten_tensor, 4> metas;
     for (const rt_tensor &t : r.tensors) metas.push_back(t.meta);
+    char warning[ATEN_WARNING];
+    check(aten_random_check(&c, metas.data(), warning));
+    if (warning[0] != 0) TORCH_WARN(warning);
     request.random = draw(p.generator, p.device, aten_random_counters(&c, metas.data()));
   }
   check(rt_record(static_cast<uint32_t>(p.device), &op.op, &request, static_cast<uint32_t>(r.tensors.size()),

@@ -318,8 +318,9 @@ static at::Tensor efficient_zeros(c10::IntArrayRef sizes, std::optional<c10::Sca
 static at::Tensor bincount(const at::Tensor &self, const std::optional<at::Tensor> &weights, int64_t minimum) {
   bool weighted = weights.has_value() && weights->defined();
   TORCH_CHECK(minimum >= 0, "minlength should be >= 0");
-  TORCH_CHECK(self.dim() == 1 && (self.numel() == 0 || at::isIntegralType(self.scalar_type(), /*includeBool=*/false)),
-              "bincount only supports 1-d non-negative integral inputs.");
+  TORCH_CHECK_NOT_IMPLEMENTED(self.numel() == 0 || at::isIntegralType(self.scalar_type(), /*includeBool=*/false),
+                              "bincount is not implemented for ", self.scalar_type());
+  TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
   TORCH_CHECK(!weighted || weights->sizes() == self.sizes(), "weights should be 1-d and have the same length as input");
   at::TensorOptions options = self.options().dtype(!weighted                              ? at::kLong
                                                    : weights->scalar_type() == at::kFloat ? at::kFloat

@@ -244,3 +244,19 @@ def test_fake_quantisation_with_learned_parameters():
 def test_products_with_int8_weights(dtype):
     weight = torch.randint(-128, 128, (6, 32), dtype=torch.int8)
     compare(A._weight_int8pack_mm, torch.randn(3, 32).to(dtype), weight, torch.rand(6).to(dtype), rtol=0.02, atol=1e-3)
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_margin_losses_without_dimensions(reduction):
+    for sizes, target_sizes in ((s, t) for s in ((), (1,)) for t in ((), (1,))):
+        x, target = torch.full(sizes, 0.5), torch.zeros(target_sizes, dtype=torch.int64)
+        compare(A.multi_margin_loss, x, target, 1, 1.0, None, reduction)
+        compare(A.multilabel_margin_loss_forward, x, target, reduction)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("reduce", ["mean", "prod"])
+def test_index_reduce_rounds_after_each_element(dtype, reduce):
+    torch.manual_seed(0)
+    source, index = torch.rand(60, 3).add(0.5).to(dtype), torch.arange(60) % 4
+    compare(torch.index_reduce, torch.ones(4, 3, dtype=dtype), 0, index, source, reduce, rtol=0, atol=0)
