@@ -131,6 +131,8 @@ def test_complex_half_random_numbers():
     before = torch.get_rng_state()  # whether the CPU has a kernel is asked without drawing its numbers
     torch.randn(3, 5, dtype=torch.complex32, device="tpu")
     assert torch.equal(before, torch.get_rng_state())
+
+
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_infinite_parts(dtype):
     """As on the CPU: sums multiply by an alpha of 1 + 0i, 0 to the 0 is NaN, expm1 is made of sine and cosine."""

@@ -71,10 +71,12 @@ UNARY_FLOAT_EACH(sinh, ir_sinh)
 POINT_EACH(exp, SELF, ATEN_PROMOTE_FLOAT) {
   ir_value x = aten_point_in(p, 0), y = ir_exponential(b, x);
   if (!is_complex(p)) return y;
-  ir_value re = ir_real(b, x), top = aten_like(c, re, INFINITY), open = ir_not_bits(b, ir_is_finite(b, ir_imag(b, x)));
+  ir_value re = ir_real(b, x), im = ir_imag(b, x), top = aten_like(c, re, INFINITY), zero = aten_like(c, re, 0);
+  ir_value open = ir_not_bits(b, ir_is_finite(b, im));
+  ir_value signed_zero = ir_select(b, is_negative(c, im), ir_negate(b, zero), zero);
   ir_value below = both(b, open, ir_compare(b, IR_EQ, re, ir_negate(b, top)));
   ir_value above = both(b, open, ir_compare(b, IR_EQ, re, top));
-  y = ir_select(b, below, ir_zeros_like(b, y), y);
+  y = ir_select(b, below, make(c, zero, signed_zero), y);
   return ir_select(b, above, make(c, top, aten_like(c, re, NAN)), y);
 }
 
