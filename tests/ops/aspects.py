@@ -519,8 +519,10 @@ def check_compiled(op, dtype: torch.dtype, sample) -> None:
         except Exception as error:
             raise Refused from error  # PyTorch itself cannot compile it
         raise
+    # In evaluation AOTAutograd's decomposition gives statistics where the eager operator has none, but for the CPU.
+    compared = 1 if op.name in ("native_batch_norm", "_native_batch_norm_legit") else len(expected)
     for run in runs:
-        torch.testing.assert_close(tensors(run), expected, equal_nan=True)
+        torch.testing.assert_close(tensors(run)[:compared], expected[:compared], equal_nan=True)
 
 
 # ---- the list --------------------------------------------------------------------------------------------------------

@@ -31,11 +31,7 @@ UINT8_IMAGES = "The CPU interpolates uint8 images in fixed point with rounded we
 CONTRACTED = "Scalar code of the CPU contracts a complex product; its vector code gives NaN for the same numbers."
 IGNORES_BIT = "The CPU's max_pool1d reads a tensor with the negative bit as if it had none."
 
-DECOMPOSED = "AOTAutograd's decomposition gives statistics in evaluation, where the eager operator has none."
-
 EXCEPTIONS = [
-    Difference("native_batch_norm", "float32", "compiled", DECOMPOSED),
-    Difference("_native_batch_norm_legit", "float32", "compiled", DECOMPOSED),
     Difference("logsumexp", "complex64 complex128", "out", "The CPU gives NaN for a complex sum in a real out=."),
     Difference("lu", "*", "out", "torch.lu copies to out= in Python, whatever the device."),
     Difference("linalg.lstsq", "*", "metadata", FROM_HOST),
