@@ -62,7 +62,7 @@ def test_library_of_the_software_tpu_missing():
     code = """
 import torch, torch_tpu
 from torch_tpu import _C
-_C.set_soft_path("/nonexistent/libttpu_soft.so")
+_C.set_plugin_paths("/nonexistent/libttpu_soft.so", "")
 torch.ones(1, device="tpu")
 """
     out = in_fresh_python(code, check=False, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
