@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 
+import torch._inductor.config
 import transformers
 
 import torch
@@ -134,6 +135,7 @@ def measure(name: str, dtype: torch.dtype, kind: str, rounds: int = 9) -> tuple[
 def main(arguments: list[str]) -> int:
     """Print the table; the exit status says whether the targets were met."""
     warnings.simplefilter("ignore")
+    torch._inductor.config.force_disable_caches = True  # the first call is to compile
     print(f"{torch.get_num_threads()} threads; milliseconds of a call, and seconds until the first was done")
     header = (
         f"{'model':<10}{'dtype':<10}{'':<7}{'inductor':>10}{'tpu':>9}{'speed':>8}{'inductor':>10}{'tpu':>7}{'ratio':>7}"
