@@ -123,20 +123,14 @@ static ttpu_status put_optimized(pjrt_compiled *e, bool wanted, aot_answer *a) {
   return status;
 }
 
-static ttpu_status put_executable(pjrt_compiled *e, aot_answer *a) {
+/* What `get` tells of the executable, under a name. */
+static ttpu_status put_bytes(pjrt_compiled *e, const char *name, ttpu_status (*get)(pjrt_compiled *, base_text *),
+                             aot_answer *a) {
   base_text bytes = {0};
-  ttpu_status status = pjrt_compiled_serialize(e, &bytes);
-  if (status == TTPU_OK) aot_answer_put(a, "executable", bytes.data, bytes.length);
+  ttpu_status status = get(e, &bytes);
+  if (status == TTPU_OK) aot_answer_put(a, name, bytes.data, bytes.length);
   base_text_free(&bytes);
   return status;
-}
-
-static ttpu_status put_fingerprint(pjrt_compiled *e, aot_answer *a) {
-  base_text bytes = {0};
-  ttpu_status status = pjrt_compiled_fingerprint(e, &bytes);
-  if (status == TTPU_OK) aot_answer_put(a, "fingerprint", bytes.data, bytes.length);
-  base_text_free(&bytes);
-  return status == TTPU_UNIMPLEMENTED ? TTPU_OK : status;
 }
 
 static ttpu_status describe(pjrt_compiled *e, const char *want, aot_answer *a) {
@@ -149,9 +143,10 @@ static ttpu_status describe(pjrt_compiled *e, const char *want, aot_answer *a) {
   aot_answer_printf(a, "memory:temporaries", "%lld", (long long)m.temporaries);
   aot_answer_printf(a, "memory:peak", "%lld", (long long)m.peak);
   BASE_TRY(pjrt_compiled_visit_costs(e, put_cost, a));
-  BASE_TRY(put_fingerprint(e, a));
+  ttpu_status status = put_bytes(e, "fingerprint", pjrt_compiled_fingerprint, a);
+  if (status != TTPU_OK && status != TTPU_UNIMPLEMENTED) return status;
   BASE_TRY(put_optimized(e, strstr(want, "optimized") != NULL, a));
-  return strstr(want, "executable") ? put_executable(e, a) : TTPU_OK;
+  return strstr(want, "executable") ? put_bytes(e, "executable", pjrt_compiled_serialize, a) : TTPU_OK;
 }
 
 static ttpu_status compile(pjrt_compiler *c, aot_message *request, aot_answer *a, base_text *message) {

@@ -15,34 +15,26 @@ struct pjrt_compiled {
   PJRT_Executable *executable;
 };
 
-#define HAS(api, name) (PJRT_HAS(api, name) && (api)->name)
-
 static ttpu_status missing(const PJRT_Api *api, const char *function) {
   return base_fail(TTPU_UNIMPLEMENTED, "the plugin (PJRT %d.%d) has no PJRT_%s", api->pjrt_api_version.major_version,
                    api->pjrt_api_version.minor_version, function);
 }
 
-static char *copy_text(const char *text, size_t length) {
-  char *copy = base_alloc(length + 1);
-  if (!copy) return NULL;
-  if (length) memcpy(copy, text, length);
-  copy[length] = 0;
-  return copy;
-}
-
 /* ---- topologies ------------------------------------------------------------------------------------------------ */
 
 static ttpu_status read_version(pjrt_compiler *c) {
-  if (!HAS(c->api, TopologyDescription_PlatformVersion)) return missing(c->api, "TopologyDescription_PlatformVersion");
+  if (!API_HAS(c->api, TopologyDescription_PlatformVersion))
+    return missing(c->api, "TopologyDescription_PlatformVersion");
   PJRT_TopologyDescription_PlatformVersion_Args version =
       ARGS(TopologyDescription_PlatformVersion, .topology = c->topology);
   BASE_TRY(pjrt_status(c->api, c->api->TopologyDescription_PlatformVersion(&version)));
-  c->info.platform_version = c->platform_version = copy_text(version.platform_version, version.platform_version_size);
+  c->info.platform_version = c->platform_version =
+      pjrt_copy_text(version.platform_version, version.platform_version_size);
   return c->platform_version ? TTPU_OK : base_no_memory(version.platform_version_size);
 }
 
 static ttpu_status read_devices(pjrt_compiler *c) {
-  if (!HAS(c->api, TopologyDescription_GetDeviceDescriptions))
+  if (!API_HAS(c->api, TopologyDescription_GetDeviceDescriptions))
     return missing(c->api, "TopologyDescription_GetDeviceDescriptions");
   PJRT_TopologyDescription_GetDeviceDescriptions_Args devices =
       ARGS(TopologyDescription_GetDeviceDescriptions, .topology = c->topology);
@@ -51,13 +43,13 @@ static ttpu_status read_devices(pjrt_compiler *c) {
   PJRT_DeviceDescription_Kind_Args kind = ARGS(DeviceDescription_Kind, .device_description = devices.descriptions[0]);
   BASE_TRY(pjrt_status(c->api, c->api->DeviceDescription_Kind(&kind)));
   c->info.device_count = (uint32_t)devices.num_descriptions;
-  c->info.device_kind = c->device_kind = copy_text(kind.device_kind, kind.device_kind_size);
+  c->info.device_kind = c->device_kind = pjrt_copy_text(kind.device_kind, kind.device_kind_size);
   return c->device_kind ? TTPU_OK : base_no_memory(kind.device_kind_size);
 }
 
 static ttpu_status make_topology(pjrt_compiler *c, const char *name) {
-  if (!HAS(c->api, TopologyDescription_Create)) return missing(c->api, "TopologyDescription_Create");
-  if (!HAS(c->api, TopologyDescription_Destroy)) return missing(c->api, "TopologyDescription_Destroy");
+  if (!API_HAS(c->api, TopologyDescription_Create)) return missing(c->api, "TopologyDescription_Create");
+  if (!API_HAS(c->api, TopologyDescription_Destroy)) return missing(c->api, "TopologyDescription_Destroy");
   PJRT_TopologyDescription_Create_Args create =
       ARGS(TopologyDescription_Create, .topology_name = name, .topology_name_size = strlen(name));
   ttpu_status status = pjrt_status(c->api, c->api->TopologyDescription_Create(&create));
@@ -93,7 +85,7 @@ ttpu_status pjrt_compiler_new(const PJRT_Api *api, const char *topology, pjrt_co
   pjrt_compiler *c = base_calloc(1, sizeof *c);
   if (!c) return base_no_memory(sizeof *c);
   c->api = api;
-  ttpu_status status = HAS(api, Compile) ? make_topology(c, topology) : missing(api, "Compile");
+  ttpu_status status = API_HAS(api, Compile) ? make_topology(c, topology) : missing(api, "Compile");
   if (status == TTPU_OK) status = read_version(c);
   if (status == TTPU_OK) status = read_devices(c);
   if (status != TTPU_OK) {
@@ -151,7 +143,7 @@ void pjrt_compiled_free(pjrt_compiled *e) {
 /* ---- what an executable says of itself ---------------------------------------------------------------------------- */
 
 ttpu_status pjrt_compiled_get_memory(pjrt_compiled *e, pjrt_compiled_memory *out) {
-  if (!HAS(e->api, Executable_GetCompiledMemoryStats)) return missing(e->api, "Executable_GetCompiledMemoryStats");
+  if (!API_HAS(e->api, Executable_GetCompiledMemoryStats)) return missing(e->api, "Executable_GetCompiledMemoryStats");
   PJRT_Executable_GetCompiledMemoryStats_Args m = ARGS(Executable_GetCompiledMemoryStats, .executable = e->executable);
   BASE_TRY(pjrt_status(e->api, e->api->Executable_GetCompiledMemoryStats(&m)));
   *out = (pjrt_compiled_memory){
@@ -167,14 +159,14 @@ ttpu_status pjrt_compiled_get_memory(pjrt_compiled *e, pjrt_compiled_memory *out
 
 ttpu_status pjrt_compiled_visit_costs(pjrt_compiled *e, void (*visit)(void *context, const char *name, double value),
                                       void *context) {
-  if (!HAS(e->api, Executable_GetCostAnalysis)) return missing(e->api, "Executable_GetCostAnalysis");
+  if (!API_HAS(e->api, Executable_GetCostAnalysis)) return missing(e->api, "Executable_GetCostAnalysis");
   PJRT_Executable_GetCostAnalysis_Args costs = ARGS(Executable_GetCostAnalysis, .executable = e->executable);
   BASE_TRY(pjrt_status(e->api, e->api->Executable_GetCostAnalysis(&costs)));
   for (size_t i = 0; i < costs.num_properties; ++i) {
     const PJRT_NamedValue *v = &costs.properties[i];
     bool is_float = v->type == PJRT_NamedValue_kFloat;
     if (!is_float && v->type != PJRT_NamedValue_kInt64) continue;
-    char *name = copy_text(v->name, v->name_size);
+    char *name = pjrt_copy_text(v->name, v->name_size);
     if (!name) return base_no_memory(v->name_size);
     visit(context, name, is_float ? (double)v->float_value : (double)v->int64_value);
     base_free(name);
@@ -183,7 +175,7 @@ ttpu_status pjrt_compiled_visit_costs(pjrt_compiled *e, void (*visit)(void *cont
 }
 
 ttpu_status pjrt_compiled_serialize(pjrt_compiled *e, base_text *out) {
-  if (!HAS(e->api, Executable_Serialize)) return missing(e->api, "Executable_Serialize");
+  if (!API_HAS(e->api, Executable_Serialize)) return missing(e->api, "Executable_Serialize");
   PJRT_Executable_Serialize_Args s = ARGS(Executable_Serialize, .executable = e->executable);
   BASE_TRY(pjrt_status(e->api, e->api->Executable_Serialize(&s)));
   base_text_put(out, s.serialized_bytes, s.serialized_bytes_size);
@@ -192,7 +184,7 @@ ttpu_status pjrt_compiled_serialize(pjrt_compiled *e, base_text *out) {
 }
 
 ttpu_status pjrt_compiled_fingerprint(pjrt_compiled *e, base_text *out) {
-  if (!HAS(e->api, Executable_Fingerprint)) return missing(e->api, "Executable_Fingerprint");
+  if (!API_HAS(e->api, Executable_Fingerprint)) return missing(e->api, "Executable_Fingerprint");
   PJRT_Executable_Fingerprint_Args f = ARGS(Executable_Fingerprint, .executable = e->executable);
   BASE_TRY(pjrt_status(e->api, e->api->Executable_Fingerprint(&f)));
   base_text_put(out, f.executable_fingerprint, f.executable_fingerprint_size);
@@ -201,7 +193,7 @@ ttpu_status pjrt_compiled_fingerprint(pjrt_compiled *e, base_text *out) {
 
 /* Asked twice: for the size, then into memory of ours. */
 ttpu_status pjrt_compiled_optimized(pjrt_compiled *e, base_text *format, base_text *out) {
-  if (!HAS(e->api, Executable_OptimizedProgram)) return missing(e->api, "Executable_OptimizedProgram");
+  if (!API_HAS(e->api, Executable_OptimizedProgram)) return missing(e->api, "Executable_OptimizedProgram");
   PJRT_Program program = {.struct_size = sizeof program};
   PJRT_Executable_OptimizedProgram_Args ask =
       ARGS(Executable_OptimizedProgram, .executable = e->executable, .program = &program);

@@ -247,11 +247,10 @@ uint64_t rt_graph_random_drawn(const rt_graph *g) { return g->random_drawn; }
 base_hash128 rt_graph_key(uint32_t count, rt_storage *const *arguments) {
   base_hash128 h = {0x67726170, 1};
   rt_lock();
+  for (uint32_t i = count; i-- > 0;) arguments[i]->number = i;
   for (uint32_t i = 0; i < count; ++i) {
     const rt_value *v = arguments[i]->value;
-    uint32_t first = 0;
-    while (arguments[first] != arguments[i]) ++first;
-    h = base_mix128(h, (uint64_t)first << 32 | (v == NULL ? 0xffff : v->dtype | (uint64_t)v->rank << 8));
+    h = base_mix128(h, (uint64_t)arguments[i]->number << 32 | (v == NULL ? 0xffff : v->dtype | (uint64_t)v->rank << 8));
     if (v == NULL) continue;
     for (uint32_t k = 0; k < v->rank; ++k) h = base_mix128(h, (uint64_t)v->dims[k]);
   }

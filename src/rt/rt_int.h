@@ -60,6 +60,7 @@ struct rt_storage {
   rt_value *before;            /* while its device captures: the value at the beginning */
   bool is_older;               /* than the capture: `before` is to be restored */
   bool is_absent;              /* made without data: its bytes are not accounted for */
+  uint32_t number;             /* of rt_graph_key: its first place among the arguments */
   rt_storage *previous, *next; /* among all live ones, for rt_storage_find; guarded by rt_lock */
 };
 

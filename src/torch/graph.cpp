@@ -35,14 +35,6 @@ at::Tensor tensor_over(const c10::Storage &storage, const Shape &s) {
   return t;
 }
 
-c10::Storage new_storage(c10::DeviceIndex device, size_t bytes) {
-  rt_storage *s = nullptr;
-  check(rt_storage_new(static_cast<uint32_t>(device), bytes, &s));
-  c10::DataPtr data(rt_storage_address(s), s, &free_storage, c10::Device(kTpu, device));
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), std::move(data), allocator(), true));
-}
-
 // One of the function's results: a tensor over a storage, by number among the arguments' storages and then the new ones;
 // an argument itself; or any other object, the same each time.
 struct Result {
@@ -78,16 +70,8 @@ struct Arguments {
     key = base_mix128(base_mix128(key, values.a), values.b);
   }
 
-  // Tells by their versions which tensors the function has written.
-  std::vector<uint32_t> versions(const std::vector<at::Tensor> &of) const {
-    std::vector<uint32_t> all;
-    for (const at::Tensor &t : of) all.push_back(t.is_inference() ? 0 : t._version());
-    return all;
-  }
-
   std::vector<at::Tensor> tensors, numbers; // on the device; 0-d on the CPU
   std::vector<rt_storage *> storages;
-  std::vector<c10::Storage> owners;
   c10::DeviceIndex device = -1;
   base_hash128 key{1, 2};
   bool fits = true; // nothing that would have to be read each time
@@ -125,7 +109,6 @@ struct Arguments {
     mix(static_cast<uint64_t>(t.storage_offset()));
     mix(t.storage().nbytes());
     storages.push_back(storage_of(t));
-    owners.push_back(t.storage());
     tensors.push_back(t);
   }
 
@@ -212,6 +195,13 @@ void Graph::describe(Variant &v, const py::sequence &results, const py::list &li
 // In Philox counters, of which PyTorch counts four as one offset.
 uint64_t random_offset(c10::DeviceIndex device) { return (default_generator(device).get_offset() + 3) / 4; }
 
+// By which one knows what the function has written.
+std::vector<uint32_t> versions_of(const std::vector<at::Tensor> &tensors) {
+  std::vector<uint32_t> versions;
+  for (const at::Tensor &t : tensors) versions.push_back(t.is_inference() ? 0 : t._version());
+  return versions;
+}
+
 py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
   auto v = std::make_unique<Variant>();
   v->device = a.device;
@@ -221,7 +211,7 @@ py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
   if (status == TTPU_FAILED_PRECONDITION) return function_(*list); // another thread is recording
   check(status);
   std::vector<rt_storage *> storages = a.storages;
-  std::vector<uint32_t> before = a.versions(a.tensors), numbers_before = a.versions(a.numbers);
+  std::vector<uint32_t> before = versions_of(a.tensors), numbers_before = versions_of(a.numbers);
   py::object results;
   try {
     results = function_(*list);
@@ -238,12 +228,12 @@ py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
                           &v->graph);
   }
   check(status);
-  bool changes = storages.empty() || a.versions(a.numbers) != numbers_before; // what has to be computed each time
+  bool changes = storages.empty() || versions_of(a.numbers) != numbers_before; // what has to be computed each time
   if (changes && v->graph != nullptr) {
     rt_graph_free(v->graph);
     v->graph = nullptr;
   }
-  std::vector<uint32_t> after = a.versions(a.tensors);
+  std::vector<uint32_t> after = versions_of(a.tensors);
   for (uint32_t i = 0; i < count; ++i)
     if (after[i] != before[i]) v->written.push_back(i);
   keep(key, std::move(v));
@@ -252,10 +242,10 @@ py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
 
 py::object Graph::run(Variant &v, const py::list &list, Arguments &a) {
   std::vector<rt_storage *> storages = a.storages;
-  std::vector<c10::Storage> owners = std::move(a.owners);
+  std::vector<c10::Storage> made;
   for (size_t bytes : v.new_storages) {
-    owners.push_back(new_storage(v.device, bytes));
-    storages.push_back(static_cast<rt_storage *>(owners.back().data_ptr().get_context()));
+    made.push_back(make_storage(v.device, bytes));
+    storages.push_back(static_cast<rt_storage *>(made.back().data_ptr().get_context()));
   }
   uint64_t drawn = rt_graph_random_drawn(v.graph);
   rt_random random = drawn > 0 ? draw(std::nullopt, v.device, drawn) : rt_random{};
@@ -270,9 +260,13 @@ py::object Graph::run(Variant &v, const py::list &list, Arguments &a) {
   py::tuple results(v.results.size());
   for (size_t i = 0; i < v.results.size(); ++i) {
     const Result &r = v.results[i];
+    const size_t given = a.tensors.size(); // their storages come first
     if (r.kind == Result::Argument) results[i] = list[r.number];
     else if (r.kind == Result::Object) results[i] = r.object;
-    else results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor_over(owners[r.number], r.shape)));
+    else {
+      const c10::Storage &storage = r.number < given ? a.tensors[r.number].storage() : made[r.number - given];
+      results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor_over(storage, r.shape)));
+    }
   }
   return results;
 }

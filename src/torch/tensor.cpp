@@ -18,14 +18,18 @@ namespace ttpu {
 
 // ---- making tensors ----
 
-at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  size_t bytes = at::detail::computeStorageNbytes(sizes, strides, base_dtype_bytes(dtype));
+c10::Storage make_storage(c10::DeviceIndex device, size_t bytes) {
   rt_storage *s = nullptr;
   check(rt_storage_new(static_cast<uint32_t>(device), bytes, &s));
   c10::DataPtr data(rt_storage_address(s), s, &free_storage, c10::Device(kTpu, device));
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                             static_cast<int64_t>(bytes), std::move(data), allocator(),
-                                                             /*resizable=*/true));
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                            static_cast<int64_t>(bytes), std::move(data), allocator(),
+                                                            /*resizable=*/true));
+}
+
+at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  c10::Storage storage =
+      make_storage(device, at::detail::computeStorageNbytes(sizes, strides, base_dtype_bytes(dtype)));
   at::Tensor t =
       at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
