@@ -4,16 +4,6 @@
 
 #include "ir/parse_op.h"
 
-static ir_value operand(const statement *s, uint32_t i) { return s->operands.data[i]; }
-static ir_type type_of(const parser *p, ir_value v) { return ir_type_of(p->b.func, v); }
-static ttpu_dtype result_dtype(const statement *s) { return (ttpu_dtype)s->result_types.data[0].type.dtype; }
-
-static bool expect_counts(parser *p, const statement *s, uint32_t operands, uint32_t results) {
-  if (s->operands.count != operands || s->result_types.count != results)
-    FAIL("%u operands and %u results, expected %u and %u", s->operands.count, s->result_types.count, operands, results);
-  return true;
-}
-
 /* ---- names that are ours too ----------------------------------------------------------------- */
 
 /* CHLO's operations mean what ours of the same name do; its top_k gives 32-bit indices. XLA's tools write the same as
@@ -52,7 +42,7 @@ static bool run_broadcasting(parser *p, statement *s, text_slice name) {
 /* (a + ib)^2 = (a - b)(a + b) + 2ab i, with a real part of 0 for |a| = |b| however large. */
 static bool run_square(parser *p, statement *s) {
   ir_builder *b = &p->b;
-  TRY(expect_counts(p, s, 1, 1));
+  TRY(parse_expect_counts(p, s, 1, 1));
   ir_value x = operand(s, 0);
   if (!base_dtype_is_complex((ttpu_dtype)type_of(p, x).dtype)) return parse_result(p, s, ir_multiply(b, x, x));
   ir_value re = ir_real(b, x), im = ir_imag(b, x);
@@ -63,7 +53,7 @@ static bool run_square(parser *p, statement *s) {
 }
 
 static bool run_conj(parser *p, statement *s) {
-  TRY(expect_counts(p, s, 1, 1));
+  TRY(parse_expect_counts(p, s, 1, 1));
   ir_value x = operand(s, 0);
   ir_builder *b = &p->b;
   if (!base_dtype_is_complex((ttpu_dtype)type_of(p, x).dtype)) return parse_result(p, s, x);
@@ -74,18 +64,18 @@ static bool run_infinity(parser *p, statement *s, ir_value x, double value) {
   return parse_result(p, s, ir_compare(&p->b, IR_EQ, x, ir_like_f64(&p->b, x, value)));
 }
 static bool run_is_inf(parser *p, statement *s) {
-  return expect_counts(p, s, 1, 1) && run_infinity(p, s, ir_abs(&p->b, operand(s, 0)), INFINITY);
+  return parse_expect_counts(p, s, 1, 1) && run_infinity(p, s, ir_abs(&p->b, operand(s, 0)), INFINITY);
 }
 static bool run_is_pos_inf(parser *p, statement *s) {
-  return expect_counts(p, s, 1, 1) && run_infinity(p, s, operand(s, 0), INFINITY);
+  return parse_expect_counts(p, s, 1, 1) && run_infinity(p, s, operand(s, 0), INFINITY);
 }
 static bool run_is_neg_inf(parser *p, statement *s) {
-  return expect_counts(p, s, 1, 1) && run_infinity(p, s, operand(s, 0), -INFINITY);
+  return parse_expect_counts(p, s, 1, 1) && run_infinity(p, s, operand(s, 0), -INFINITY);
 }
 
 static bool run_constant_like(parser *p, statement *s) {
   const node *value = node_find(&s->attrs, "value");
-  TRY(expect_counts(p, s, 1, 1));
+  TRY(parse_expect_counts(p, s, 1, 1));
   if (!value || (value->kind != NODE_FLOAT && value->kind != NODE_INT)) FAIL("no value");
   ir_type x = type_of(p, operand(s, 0));
   double number = value->kind == NODE_FLOAT ? value->d : (double)value->i;
@@ -125,7 +115,7 @@ static ir_value high_half_64(parser *p, ir_value x, ir_value y, bool is_signed) 
 
 static bool run_mulhi(parser *p, statement *s) {
   ir_builder *b = &p->b;
-  TRY(expect_counts(p, s, 2, 1));
+  TRY(parse_expect_counts(p, s, 2, 1));
   ir_value x = operand(s, 0), y = operand(s, 1);
   ir_type type = type_of(p, x);
   ttpu_dtype dtype = (ttpu_dtype)type.dtype;
@@ -162,7 +152,7 @@ static ir_value chebyshev(ir_builder *b, ir_value x, size_t count, const double 
 /* In f64, by the series of cephes.def: up to 8 in x/2 - 2, above it in 32/x - 2. */
 static bool run_bessel_i1e(parser *p, statement *s) {
   ir_builder *b = &p->b;
-  TRY(expect_counts(p, s, 1, 1));
+  TRY(parse_expect_counts(p, s, 1, 1));
   ir_value x = ir_convert(b, operand(s, 0), TTPU_F64), size = ir_abs(b, x);
   ir_value two = ir_like_f64(b, x, 2), eight = ir_like_f64(b, x, 8);
   ir_value near = ir_minimum(b, size, eight), far = ir_maximum(b, size, eight);

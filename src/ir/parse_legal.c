@@ -1,9 +1,7 @@
 /* What a statement means: the row of ops.def that it names, or, for operations that are not rows, the same said with
- * rows. Those are the deprecated ones, the dynamic ones (whose shapes are known numbers here), CHLO's, calls, tuples, and
- * the checks of test files. */
+ * rows. Here calls and tuples; others in parse_deprecated.c, parse_dynamic.c, parse_chlo.c, parse_quant.c and, of test
+ * files, parse_check.c. */
 #include <ctype.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ir/parse_op.h"
@@ -24,52 +22,23 @@ bool parse_results(parser *p, statement *s, uint32_t count, const ir_value *valu
 
 bool parse_result(parser *p, statement *s, ir_value v) { return parse_results(p, s, 1, &v); }
 
-static bool expect_counts(parser *p, const statement *s, uint32_t operands, uint32_t results) {
+/* ---- what is asked of many statements ----------------------------------------------------------- */
+
+bool parse_expect_counts(parser *p, const statement *s, uint32_t operands, uint32_t results) {
   if (s->operands.count != operands || s->result_types.count != results)
     FAIL("%u operands and %u results, expected %u and %u", s->operands.count, s->result_types.count, operands, results);
   return true;
 }
 
-static ir_value operand(const statement *s, uint32_t i) { return s->operands.data[i]; }
-static ir_type type_of(const parser *p, ir_value v) { return ir_type_of(p->b.func, v); }
-static ttpu_dtype result_dtype(const statement *s) { return (ttpu_dtype)s->result_types.data[0].type.dtype; }
-
-/* An attribute that is an integer, or `otherwise`. */
-static int64_t integer_attr(const statement *s, const char *name, int64_t otherwise) {
+int64_t parse_integer_attr(const statement *s, const char *name, int64_t otherwise) {
   const node *n = node_find(&s->attrs, name);
   return n && n->kind == NODE_INT ? n->i : otherwise;
 }
 
-static bool dimension_attr(parser *p, const statement *s, const char *name, uint32_t rank, uint32_t *out) {
-  int64_t d = integer_attr(s, name, -1);
+bool parse_dimension_attr(parser *p, const statement *s, const char *name, uint32_t rank, uint32_t *out) {
+  int64_t d = parse_integer_attr(s, name, -1);
   if (d < 0 || d >= rank) FAIL("%s is %lld, expected [0, %u)", name, (long long)d, rank);
   *out = (uint32_t)d;
-  return true;
-}
-
-/* The numbers of an operand that is a shape or a list of positions. */
-static bool known_operand(parser *p, const statement *s, uint32_t i, const int64_t **numbers, uint32_t *count) {
-  *numbers = parse_known(p, operand(s, i), count);
-  if (!*numbers) UNSUPPORTED("operand %u is not known before the program runs", i);
-  return true;
-}
-
-/* A shape: of the result as it is written, where that says it. */
-static bool known_shape(parser *p, const statement *s, uint32_t i, const int64_t **dims, uint32_t *rank) {
-  const text_type *written = &s->result_types.data[0];
-  bool is_written = s->result_types.count == 1 && !written->dynamic && !written->unranked && !written->tuple;
-  ir_type shape = type_of(p, operand(s, i));
-  if (shape.rank != 1 || !base_dtype_is_integer((ttpu_dtype)shape.dtype))
-    FAIL("operand %u is %s, expected a list of integers", i, IR_SHOW(shape));
-  const int64_t *known = parse_known(p, operand(s, i), rank);
-  if (!known && is_written) {
-    *dims = written->type.dims, *rank = written->type.rank;
-    return true;
-  }
-  TRY(known_operand(p, s, i, dims, rank));
-  if (*rank > TTPU_MAX_RANK) FAIL("a shape of %u dimensions: at most %d are possible", *rank, TTPU_MAX_RANK);
-  for (uint32_t d = 0; d < *rank; ++d)
-    if ((*dims)[d] < 0) FAIL("dimension %u of the shape is %lld", d, (long long)(*dims)[d]);
   return true;
 }
 
@@ -315,10 +284,10 @@ static bool run_tuple(parser *p, statement *s) {
 }
 
 static bool run_get_tuple_element(parser *p, statement *s) {
-  TRY(expect_counts(p, s, 1, 1));
+  TRY(parse_expect_counts(p, s, 1, 1));
   if (!(operand(s, 0) & TUPLE_VALUE)) FAIL("the operand is no tuple");
   const values *tuple = &p->tuples[operand(s, 0) & ~(uint32_t)TUPLE_VALUE];
-  int64_t index = integer_attr(s, "index", -1);
+  int64_t index = parse_integer_attr(s, "index", -1);
   if (index < 0 || index >= tuple->count) FAIL("index is %lld, expected [0, %u)", (long long)index, tuple->count);
   return parse_result(p, s, tuple->data[index]);
 }
@@ -351,425 +320,10 @@ static bool run_async_done(parser *p, statement *s) {
   return parse_results(p, s, future->count, future->data);
 }
 
-/* ---- deprecated operations ------------------------------------------------------------------ */
-
-static bool run_broadcast(parser *p, statement *s) {
-  TRY(expect_counts(p, s, 1, 1));
-  const ir_type x = type_of(p, operand(s, 0));
-  const node *sizes = node_find(&s->attrs, "broadcast_sizes");
-  ir_i64s list = {NULL, 0};
-  if (!sizes) FAIL("no attribute broadcast_sizes");
-  TRY(text_list(&p->text, "broadcast_sizes", sizes, &list));
-  int64_t dims[TTPU_MAX_RANK], map[TTPU_MAX_RANK];
-  if (list.count + x.rank > TTPU_MAX_RANK) FAIL("a tensor of more than %d dimensions", TTPU_MAX_RANK);
-  for (uint32_t d = 0; d < list.count; ++d) dims[d] = list.data[d];
-  for (uint32_t d = 0; d < x.rank; ++d) dims[list.count + d] = x.dims[d], map[d] = list.count + d;
-  return parse_result(p, s, ir_broadcast_in_dim(&p->b, operand(s, 0), list.count + x.rank, dims, map));
-}
-
-static ir_precision precision_of(const parser *p, const statement *s) {
-  static const char *const names[] = {"DEFAULT", "HIGH", "HIGHEST"};
-  const node *config = node_find(&s->attrs, "precision_config");
-  int finest = 0;
-  for (uint32_t i = 0; config && config->kind == NODE_ARRAY && i < config->count; ++i)
-    for (int k = 0; k < 3; ++k) {
-      const node *one = &config->entries[i].value;
-      if ((text_is(one->value, names[k]) || text_is(one->text, names[k])) && k > finest) finest = k;
-    }
-  return (ir_precision)(finest > (int)p->options->precision ? finest : (int)p->options->precision);
-}
-
-/* Vectors and matrices: the last dimension of the left with the first of the right. */
-static bool run_dot(parser *p, statement *s) {
-  TRY(expect_counts(p, s, 2, 1));
-  uint32_t left = type_of(p, operand(s, 0)).rank, right = type_of(p, operand(s, 1)).rank;
-  if (left < 1 || left > 2 || right < 1 || right > 2) FAIL("operands of rank %u and %u, expected 1 or 2", left, right);
-  const int64_t last[1] = {left - 1}, first[1] = {0};
-  const ir_dot_general_attrs attrs = {.lhs_contracting_dimensions = {last, 1},
-                                      .rhs_contracting_dimensions = {first, 1},
-                                      .precision = precision_of(p, s)};
-  return parse_result(p, s, ir_dot_general(&p->b, operand(s, 0), operand(s, 1), &attrs, result_dtype(s)));
-}
-
-/* ---- einsum --------------------------------------------------------------------------------- */
-
-/* The letters of one operand or of the result. */
-typedef struct labels {
-  char at[TTPU_MAX_RANK];
-  uint32_t count;
-} labels;
-
-static bool has_label(const labels *l, char c) { return memchr(l->at, c, l->count) != NULL; }
-
-/* "ab,bc->ac" */
-static bool read_einsum(parser *p, const statement *s, uint32_t operands, labels *in, labels *out) {
-  const node *config = node_find(&s->attrs, "einsum_config");
-  if (!config || config->kind != NODE_STRING) FAIL("no einsum_config");
-  const char *c = config->value.data;
-  labels *list[3] = {&in[0], operands == 2 ? &in[1] : out, out};
-  uint32_t part = 0;
-  for (; *c; ++c) {
-    if (*c == ' ') continue;
-    if (*c == ',' || (c[0] == '-' && c[1] == '>')) {
-      if (++part > operands || (*c == ',') != (part == 1 && operands == 2))
-        FAIL("'%s' is no einsum of %u operands", config->value.data, operands);
-      c += *c == '-';
-      continue;
-    }
-    if (!isalpha((unsigned char)*c)) UNSUPPORTED("'%c' in einsum_config", *c);
-    if (list[part]->count == TTPU_MAX_RANK || has_label(list[part], *c))
-      UNSUPPORTED("a repeated label in einsum_config");
-    list[part]->at[list[part]->count++] = *c;
-  }
-  if (part != operands) FAIL("'%s' is no einsum of %u operands", config->value.data, operands);
-  for (uint32_t i = 0; i < operands; ++i)
-    if (in[i].count != type_of(p, operand(s, i)).rank) FAIL("operand %u has another rank than einsum_config", i);
-  return true;
-}
-
-/* Sums over the labels that nobody else has. */
-static ir_value sum_alone(parser *p, ir_value x, labels *own, const labels *other, const labels *out) {
-  int64_t dims[TTPU_MAX_RANK];
-  uint32_t count = 0;
-  labels kept = {.count = 0};
-  for (uint32_t i = 0; i < own->count; ++i) {
-    if (has_label(out, own->at[i]) || (other && has_label(other, own->at[i]))) kept.at[kept.count++] = own->at[i];
-    else dims[count++] = i;
-  }
-  *own = kept;
-  return count ? ir_reduce(&p->b, IR_ADD, x, count, dims) : x;
-}
-
-/* Into the order of `out`. */
-static bool arrange(parser *p, statement *s, ir_value x, const labels *have, const labels *out) {
-  int64_t permutation[TTPU_MAX_RANK];
-  if (have->count != out->count) FAIL("a label of the result comes from no operand");
-  for (uint32_t i = 0; i < out->count; ++i) {
-    const char *found = memchr(have->at, out->at[i], have->count);
-    if (!found) FAIL("the label '%c' of the result comes from no operand", out->at[i]);
-    permutation[i] = found - have->at;
-  }
-  return parse_result(p, s, ir_transpose(&p->b, x, permutation));
-}
-
-static bool run_unary_einsum(parser *p, statement *s) {
-  labels in[1] = {{.count = 0}}, out = {.count = 0};
-  TRY(expect_counts(p, s, 1, 1));
-  TRY(read_einsum(p, s, 1, in, &out));
-  ir_value x = sum_alone(p, operand(s, 0), &in[0], NULL, &out);
-  return arrange(p, s, x, &in[0], &out);
-}
-
-static bool run_einsum(parser *p, statement *s) {
-  labels in[2] = {{.count = 0}, {.count = 0}}, out = {.count = 0}, have = {.count = 0};
-  int64_t batch[2][TTPU_MAX_RANK], contract[2][TTPU_MAX_RANK];
-  uint32_t batches = 0, contracts = 0;
-  TRY(expect_counts(p, s, 2, 1));
-  TRY(read_einsum(p, s, 2, in, &out));
-  ir_value x = sum_alone(p, operand(s, 0), &in[0], &in[1], &out), y = sum_alone(p, operand(s, 1), &in[1], &in[0], &out);
-  for (uint32_t i = 0; i < in[0].count; ++i) {
-    const char *other = memchr(in[1].at, in[0].at[i], in[1].count);
-    if (!other) continue;
-    bool kept = has_label(&out, in[0].at[i]);
-    int64_t (*lists)[TTPU_MAX_RANK] = kept ? batch : contract;
-    uint32_t at = kept ? batches++ : contracts++;
-    lists[0][at] = i, lists[1][at] = other - in[1].at;
-    if (kept) have.at[have.count++] = in[0].at[i];
-  }
-  for (int side = 0; side < 2; ++side)
-    for (uint32_t i = 0; i < in[side].count; ++i)
-      if (!has_label(&in[!side], in[side].at[i]) && have.count < TTPU_MAX_RANK) have.at[have.count++] = in[side].at[i];
-  const ir_dot_general_attrs attrs = {
-      {batch[0], batches}, {batch[1], batches}, {contract[0], contracts}, {contract[1], contracts}, precision_of(p, s)};
-  return arrange(p, s, ir_dot_general(&p->b, x, y, &attrs, result_dtype(s)), &have, &out);
-}
-
-/* ---- selecting ------------------------------------------------------------------------------ */
-
-/* Slices of the operand along `dim`, one for each index; the first batch_dims dimensions are walked together. */
-static bool run_torch_index_select(parser *p, statement *s) {
-  uint32_t dim, batch = (uint32_t)integer_attr(s, "batch_dims", 0);
-  int64_t offset[TTPU_MAX_RANK], batching[TTPU_MAX_RANK], sizes[TTPU_MAX_RANK];
-  TRY(expect_counts(p, s, 2, 1));
-  ir_type x = type_of(p, operand(s, 0)), index = type_of(p, operand(s, 1));
-  TRY(dimension_attr(p, s, "dim", x.rank, &dim));
-  if (batch > dim || batch > index.rank) FAIL("batch_dims is %u", batch);
-  uint32_t offsets = 0;
-  for (uint32_t d = 0; d < batch; ++d) batching[d] = d;
-  for (uint32_t d = 0; d < x.rank; ++d) {
-    sizes[d] = d < batch || d == dim ? (x.dims[d] ? 1 : 0) : x.dims[d];
-    if (d < batch || d == dim) continue;
-    offset[offsets++] = d < dim ? d : d - 1 + index.rank - batch;
-  }
-  const int64_t collapsed[1] = {dim};
-  const ir_gather_attrs attrs = {.offset_dims = {offset, offsets},
-                                 .collapsed_slice_dims = {collapsed, 1},
-                                 .operand_batching_dims = {batching, batch},
-                                 .start_indices_batching_dims = {batching, batch},
-                                 .start_index_map = {collapsed, 1},
-                                 .index_vector_dim = index.rank,
-                                 .slice_sizes = {sizes, x.rank}};
-  return parse_result(p, s, ir_gather(&p->b, operand(s, 0), operand(s, 1), &attrs));
-}
-
-/* ---- batch normalization: the formulas of the specification ---------------------------------- */
-
-typedef struct batch_norm {
-  ir_type type;
-  uint32_t feature;
-  int64_t dims[TTPU_MAX_RANK]; /* all but the feature */
-  double count;                /* elements of a feature */
-  ir_value epsilon;            /* of the operand's type */
-} batch_norm;
-
-static bool open_batch_norm(parser *p, const statement *s, batch_norm *n) {
-  n->type = type_of(p, operand(s, 0));
-  TRY(dimension_attr(p, s, "feature_index", n->type.rank, &n->feature));
-  const node *epsilon = node_find(&s->attrs, "epsilon");
-  if (!epsilon || (epsilon->kind != NODE_FLOAT && epsilon->kind != NODE_INT)) FAIL("no epsilon");
-  double value = epsilon->kind == NODE_FLOAT ? epsilon->d : (double)epsilon->i;
-  n->epsilon = ir_like_f64(&p->b, operand(s, 0), value);
-  n->count = 1;
-  for (uint32_t d = 0, at = 0; d < n->type.rank; ++d)
-    if (d != n->feature) n->dims[at++] = d, n->count *= (double)n->type.dims[d];
-  return parse_check_builder(p);
-}
-
-static ir_value by_feature(parser *p, const batch_norm *n, ir_value v) {
-  const int64_t map[1] = {n->feature};
-  return ir_broadcast_in_dim(&p->b, v, n->type.rank, n->type.dims, map);
-}
-
-static ir_value feature_sum(parser *p, const batch_norm *n, ir_value v) {
-  return ir_reduce(&p->b, IR_ADD, v, n->type.rank - 1u, n->dims);
-}
-
-static ir_value feature_mean(parser *p, const batch_norm *n, ir_value v) {
-  ir_value sum = feature_sum(p, n, v);
-  return p->b.status ? 0 : ir_divide(&p->b, sum, ir_like_f64(&p->b, sum, n->count));
-}
-
-/* (x - mean) / sqrt(variance + epsilon) * scale + offset, all of x's type. */
-static ir_value normalize(parser *p, const batch_norm *n, const statement *s, ir_value mean, ir_value variance) {
-  ir_builder *b = &p->b;
-  ir_value deviation = ir_sqrt(b, ir_add(b, by_feature(p, n, variance), n->epsilon));
-  ir_value normal = ir_divide(b, ir_subtract(b, operand(s, 0), by_feature(p, n, mean)), deviation);
-  return ir_add(b, ir_multiply(b, normal, by_feature(p, n, operand(s, 1))), by_feature(p, n, operand(s, 2)));
-}
-
-static bool run_batch_norm_inference(parser *p, statement *s) {
-  batch_norm n;
-  TRY(expect_counts(p, s, 5, 1));
-  TRY(open_batch_norm(p, s, &n));
-  return parse_result(p, s, normalize(p, &n, s, operand(s, 3), operand(s, 4)));
-}
-
-static bool run_batch_norm_training(parser *p, statement *s) {
-  batch_norm n;
-  ir_builder *b = &p->b;
-  TRY(expect_counts(p, s, 3, 3));
-  TRY(open_batch_norm(p, s, &n));
-  ir_value mean = feature_mean(p, &n, operand(s, 0));
-  ir_value centered = ir_subtract(b, operand(s, 0), by_feature(p, &n, mean));
-  ir_value variance = feature_mean(p, &n, ir_multiply(b, centered, centered));
-  const ir_value results[3] = {normalize(p, &n, s, mean, variance), mean, variance};
-  return parse_results(p, s, 3, results);
-}
-
-static bool run_batch_norm_grad(parser *p, statement *s) {
-  batch_norm n;
-  ir_builder *b = &p->b;
-  TRY(expect_counts(p, s, 5, 3));
-  TRY(open_batch_norm(p, s, &n));
-  ir_value gradient = operand(s, 4), centered = ir_subtract(b, operand(s, 0), by_feature(p, &n, operand(s, 2)));
-  ir_value deviation = ir_sqrt(b, ir_add(b, by_feature(p, &n, operand(s, 3)), n.epsilon));
-  ir_value count = ir_like_f64(b, operand(s, 0), n.count);
-  ir_value offset = feature_sum(p, &n, gradient);
-  ir_value product = feature_sum(p, &n, ir_multiply(b, gradient, centered));
-  ir_value i1 = ir_multiply(b, gradient, count), i2 = by_feature(p, &n, offset);
-  ir_value variance = ir_add(b, by_feature(p, &n, operand(s, 3)), n.epsilon);
-  ir_value i3 = ir_divide(b, ir_multiply(b, by_feature(p, &n, product), centered), variance);
-  ir_value rest = ir_subtract(b, ir_subtract(b, i1, i2), i3);
-  ir_value factor = ir_divide(b, ir_divide(b, by_feature(p, &n, operand(s, 1)), deviation), count);
-  ir_value scale = feature_sum(p, &n, ir_multiply(b, gradient, ir_divide(b, centered, deviation)));
-  const ir_value results[3] = {ir_multiply(b, factor, rest), scale, offset};
-  return parse_results(p, s, 3, results);
-}
-
-/* ---- random numbers ------------------------------------------------------------------------- */
-
-/* Each rng of a program has a stream of its own, numbered by its place; the same program gives the same numbers. */
-static ir_value uniform_bits(parser *p, uint32_t rank, const int64_t *dims) {
-  const uint64_t state[2] = {0x853c49e6748fea9bull, (uint64_t)p->b.func->value_count << 32};
-  const int64_t two[1] = {2};
-  ir_builder *b = &p->b;
-  return ir_philox(b, ir_constant(b, ir_tensor(b, TTPU_U64, 1, two), (ir_data){state, false}), TTPU_U64, rank, dims);
-}
-
-/* In [0, 1), with as many bits as the mantissa of f64 has. */
-static ir_value uniform_unit(parser *p, uint32_t rank, const int64_t *dims) {
-  ir_builder *b = &p->b;
-  ir_value bits = uniform_bits(p, rank, dims);
-  bits = ir_shift_right_logical(b, bits, ir_fill_i64(b, TTPU_U64, rank, dims, 11));
-  return ir_multiply(b, ir_convert(b, bits, TTPU_F64), ir_fill_f64(b, TTPU_F64, rank, dims, 0x1p-53));
-}
-
-static bool run_rng(parser *p, statement *s) {
-  const int64_t *dims;
-  uint32_t rank;
-  ir_builder *b = &p->b;
-  TRY(expect_counts(p, s, 3, 1));
-  TRY(known_shape(p, s, 2, &dims, &rank));
-  const node *distribution = node_find(&s->attrs, "rng_distribution");
-  bool normal = distribution && (text_is(distribution->value, "NORMAL") || text_is(distribution->text, "NORMAL"));
-  ttpu_dtype dtype = (ttpu_dtype)type_of(p, operand(s, 0)).dtype;
-  ir_value low = ir_broadcast_in_dim(b, operand(s, 0), rank, dims, NULL);
-  ir_value high = ir_broadcast_in_dim(b, operand(s, 1), rank, dims, NULL);
-  if (base_dtype_is_integer(dtype) || dtype == TTPU_BOOL) {
-    if (normal) FAIL("a normal distribution of %s", base_dtypes[dtype].hlo_name);
-    ir_value span =
-        ir_convert(b, ir_subtract(b, ir_convert(b, high, TTPU_I64), ir_convert(b, low, TTPU_I64)), TTPU_U64);
-    ir_value drawn = ir_convert(b, ir_remainder(b, uniform_bits(p, rank, dims), span), TTPU_I64);
-    return parse_result(p, s, ir_convert(b, ir_add(b, drawn, ir_convert(b, low, TTPU_I64)), dtype));
-  }
-  ir_value unit = uniform_unit(p, rank, dims), scale;
-  if (normal) { /* sqrt(2) erf_inv(2u - 1) */
-    ir_value one = ir_fill_f64(b, TTPU_F64, rank, dims, 1), two = ir_fill_f64(b, TTPU_F64, rank, dims, 2);
-    unit = ir_add(b, unit, ir_fill_f64(b, TTPU_F64, rank, dims, 0x1p-54));
-    unit = ir_multiply(b, ir_erf_inv(b, ir_subtract(b, ir_multiply(b, unit, two), one)), ir_sqrt(b, two));
-    scale = ir_convert(b, high, TTPU_F64);
-  } else {
-    scale = ir_subtract(b, ir_convert(b, high, TTPU_F64), ir_convert(b, low, TTPU_F64));
-  }
-  ir_value drawn = ir_add(b, ir_multiply(b, unit, scale), ir_convert(b, low, TTPU_F64));
-  return parse_result(p, s, ir_convert(b, drawn, dtype));
-}
-
-/* ---- dynamic operations --------------------------------------------------------------------- */
-
-static bool run_get_dimension_size(parser *p, statement *s) {
-  uint32_t dim;
-  TRY(expect_counts(p, s, 1, 1));
-  ir_type x = type_of(p, operand(s, 0));
-  TRY(dimension_attr(p, s, "dimension", x.rank, &dim));
-  return parse_result(p, s, ir_scalar_i64(&p->b, TTPU_I32, x.dims[dim]));
-}
-
-/* A tensor of which the first `size` along a dimension count is those. */
-static bool run_set_dimension_size(parser *p, statement *s) {
-  uint32_t dim, count;
-  const int64_t *size;
-  TRY(expect_counts(p, s, 2, 1));
-  ir_type x = type_of(p, operand(s, 0));
-  TRY(dimension_attr(p, s, "dimension", x.rank, &dim));
-  TRY(known_operand(p, s, 1, &size, &count));
-  if (count != 1 || size[0] < 0 || size[0] > x.dims[dim])
-    FAIL("size is %lld, expected [0, %lld]", (long long)size[0], (long long)x.dims[dim]);
-  return parse_result(p, s, ir_slice_dim(&p->b, operand(s, 0), dim, 0, size[0], 1));
-}
-
-static bool run_dynamic_reshape(parser *p, statement *s) {
-  const int64_t *dims;
-  uint32_t rank;
-  TRY(expect_counts(p, s, 2, 1));
-  TRY(known_shape(p, s, 1, &dims, &rank));
-  return parse_result(p, s, ir_reshape(&p->b, operand(s, 0), rank, dims));
-}
-
-static bool run_dynamic_iota(parser *p, statement *s) {
-  const int64_t *dims;
-  uint32_t rank, dim;
-  TRY(expect_counts(p, s, 1, 1));
-  TRY(known_shape(p, s, 0, &dims, &rank));
-  TRY(dimension_attr(p, s, "iota_dimension", rank, &dim));
-  return parse_result(p, s, ir_iota(&p->b, result_dtype(s), rank, dims, dim));
-}
-
-static bool run_dynamic_broadcast_in_dim(parser *p, statement *s) {
-  const int64_t *dims;
-  uint32_t rank;
-  ir_i64s map = {NULL, 0};
-  TRY(expect_counts(p, s, 2, 1));
-  TRY(known_shape(p, s, 1, &dims, &rank));
-  const node *n = node_find(&s->attrs, "broadcast_dimensions");
-  if (!n) FAIL("no broadcast_dimensions");
-  TRY(text_list(&p->text, "broadcast_dimensions", n, &map));
-  if (map.count != type_of(p, operand(s, 0)).rank) FAIL("%u broadcast_dimensions", map.count);
-  return parse_result(p, s, ir_broadcast_in_dim(&p->b, operand(s, 0), rank, dims, map.data));
-}
-
-static bool run_dynamic_pad(parser *p, statement *s) {
-  const int64_t *edges[3];
-  uint32_t count;
-  TRY(expect_counts(p, s, 5, 1));
-  uint32_t rank = type_of(p, operand(s, 0)).rank;
-  for (uint32_t i = 0; i < 3; ++i) {
-    TRY(known_operand(p, s, 2 + i, &edges[i], &count));
-    if (count != rank) FAIL("operand %u has %u elements, expected %u", 2 + i, count, rank);
-  }
-  return parse_result(p, s, ir_pad(&p->b, operand(s, 0), operand(s, 1), edges[0], edges[1], edges[2]));
-}
-
-/* Element i of a list, as a scalar. */
-static ir_value element(parser *p, ir_value list, uint32_t i) {
-  return ir_reshape(&p->b, ir_slice_dim(&p->b, list, 0, i, i + 1, 1), 0, ir_no_dims);
-}
-
-/* Sizes, limit - start, where limit is written as start + sizes and sizes are known. */
-static const int64_t *known_extent(parser *p, const statement *s, uint32_t *count) {
-  const ir_op *limit = ir_def(p->b.func, operand(s, 2));
-  if (!limit || limit->kind != IR_ADD) return NULL;
-  for (int side = 0; side < 2; ++side)
-    if (parse_same(p, limit->operands[side], operand(s, 1), 0)) return parse_known(p, limit->operands[!side], count);
-  return NULL;
-}
-
-/* start, limit and strides are operands. Where only the sizes are known it is a dynamic slice, which moves a start so that
- * the slice fits. */
-static bool run_real_dynamic_slice(parser *p, statement *s) {
-  uint32_t counts[3];
-  TRY(expect_counts(p, s, 4, 1));
-  ir_type x = type_of(p, operand(s, 0));
-  const int64_t *strides = parse_known(p, operand(s, 3), &counts[2]),
-                *start = parse_known(p, operand(s, 1), &counts[0]), *limit = parse_known(p, operand(s, 2), &counts[1]);
-  if (!strides || counts[2] != x.rank) UNSUPPORTED("the strides are not known before the program runs");
-  if (start && limit && counts[0] == x.rank && counts[1] == x.rank)
-    return parse_result(p, s, ir_slice(&p->b, operand(s, 0), start, limit, strides));
-  const int64_t *sizes = known_extent(p, s, &counts[1]);
-  const text_type *written = &s->result_types.data[0];
-  if (!sizes && !written->dynamic && !written->unranked) sizes = written->type.dims, counts[1] = written->type.rank;
-  if (!sizes || counts[1] != x.rank) UNSUPPORTED("the size of the slice is not known before the program runs");
-  ir_value starts[TTPU_MAX_RANK];
-  for (uint32_t d = 0; d < x.rank; ++d) {
-    if (strides[d] != 1) UNSUPPORTED("a stride of %lld from a start that is not known", (long long)strides[d]);
-    starts[d] = element(p, operand(s, 1), d);
-  }
-  return parse_result(p, s, ir_dynamic_slice(&p->b, operand(s, 0), starts, sizes));
-}
-
-/* The statement as another one, with an operand turned into an attribute. */
-static bool run_with_known(parser *p, statement *s, uint32_t i, const char *attribute, const char *name) {
-  const int64_t *numbers;
-  uint32_t count;
-  TRY(known_operand(p, s, i, &numbers, &count));
-  entry one = {{attribute, strlen(attribute)}, {.kind = NODE_LIST, .numbers = {numbers, count}}};
-  const node dict = {.kind = NODE_DICT, .entries = &one, .count = 1};
-  TRY(parse_merge_attrs(p, s, &dict));
-  --s->operands.count;
-  return parse_append(p, s, ir_kind_from_name(name, strlen(name)), &s->attrs);
-}
-
-static bool run_dynamic_gather(parser *p, statement *s) {
-  return expect_counts(p, s, 3, 1) && run_with_known(p, s, 2, "slice_sizes", "gather");
-}
-static bool run_dynamic_conv(parser *p, statement *s) {
-  return expect_counts(p, s, 3, 1) && run_with_known(p, s, 2, "padding", "convolution");
-}
-
 /* ---- quantization --------------------------------------------------------------------------- */
 
 static bool run_uniform_quantize(parser *p, statement *s) {
-  TRY(expect_counts(p, s, 1, 1));
+  TRY(parse_expect_counts(p, s, 1, 1));
   const quantization *from = parse_quantization(p, operand(s, 0)), *to = s->result_types.data[0].quantized;
   if (!to) FAIL("the result is not quantized");
   ir_value x = from ? parse_dequantize(p, operand(s, 0), from) : operand(s, 0);
@@ -782,7 +336,7 @@ static bool run_uniform_quantize(parser *p, statement *s) {
 }
 
 static bool run_uniform_dequantize(parser *p, statement *s) {
-  TRY(expect_counts(p, s, 1, 1));
+  TRY(parse_expect_counts(p, s, 1, 1));
   const quantization *from = parse_quantization(p, operand(s, 0));
   if (!from) FAIL("the operand is not quantized");
   return parse_result(p, s, parse_dequantize(p, operand(s, 0), from));
@@ -812,80 +366,6 @@ static bool run_convert(parser *p, statement *s) {
   return parse_append(p, s, IR_CONVERT, &s->attrs);
 }
 
-/* ---- checks of test files ------------------------------------------------------------------- */
-
-static double number_attr(const statement *s, const char *name, double otherwise) {
-  const node *n = node_find(&s->attrs, name);
-  return !n ? otherwise : n->kind == NODE_FLOAT ? n->d : n->kind == NODE_INT ? (double)n->i : otherwise;
-}
-
-/* Defaults as in StableHLO's CheckOps: a tolerance of 0.001, 3 units in the last place. */
-static bool add_check(parser *p, const statement *s, ir_check_kind kind, ir_value actual, ir_value expected) {
-  ir_parse_options *o = p->options;
-  if (!o->take_checks) UNSUPPORTED("checks belong to test files: see ttpu check-stablehlo");
-  if (p->b.region != &p->b.func->body) UNSUPPORTED("a check inside of a region");
-  if (!ir_type_equal(type_of(p, actual), type_of(p, expected)))
-    FAIL("%s is compared with %s", IR_SHOW(type_of(p, actual)), IR_SHOW(type_of(p, expected)));
-  if (!BASE_GROW(o->checks, o->check_count, o->check_capacity)) return text_no_memory(&p->text);
-  ir_check check = {.kind = kind, .actual = p->checked.count, .expected = p->checked.count + 1, .line = 1};
-  check.tolerance = number_attr(s, "tolerance", 0.001);
-  check.min_ulp = (uint64_t)integer_attr(s, "min_ulp_difference", 0);
-  check.max_ulp = (uint64_t)integer_attr(s, "max_ulp_difference", 3);
-  for (const char *c = p->text.start; c < p->text.at; ++c) check.line += *c == '\n';
-  o->checks[o->check_count++] = check;
-  return parse_push_value(p, &p->checked, actual) && parse_push_value(p, &p->checked, expected);
-}
-
-static bool check_probe(parser *p, const statement *s) {
-  const node *name = node_find(&s->attrs, "probe_id");
-  int64_t iteration = integer_attr(s, "iteration", 0);
-  if (!name || name->kind != NODE_STRING) FAIL("no probe_id");
-  for (uint32_t i = 0; i < p->probe_count; ++i)
-    if (p->probes[i].name.length == name->value.length &&
-        memcmp(p->probes[i].name.data, name->value.data, name->value.length) == 0 && iteration-- == 0)
-      return add_check(p, s, IR_CHECK_EQ, operand(s, 0), p->probes[i].value);
-  FAIL("nothing was probed as \"%s\"", name->value.data);
-}
-
-/* check.expect_eq and its like; `name` is without the dialect. */
-static bool run_check(parser *p, statement *s, text_slice name) {
-  static const struct {
-    const char *name;
-    ir_check_kind kind;
-  } kinds[] = {{"expect_eq", IR_CHECK_EQ},
-               {"eq", IR_CHECK_EQ},
-               {"expect_almost_eq", IR_CHECK_ALMOST_EQ},
-               {"expect_close", IR_CHECK_CLOSE},
-               {"expect_eq_const", IR_CHECK_EQ},
-               {"expect_almost_eq_const", IR_CHECK_ALMOST_EQ}};
-  const node *value = node_find(&s->attrs, "value");
-  if (s->operands.count == 0) FAIL("nothing to check");
-  if (text_is(name, "expect_serialized_eq")) return check_probe(p, s);
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
-    if (!text_is(name, kinds[i].name)) continue;
-    ir_value expected;
-    if (value && value->kind == NODE_DENSE) expected = ir_constant(&p->b, value->type, value->data);
-    else if (s->operands.count == 2) expected = operand(s, 1);
-    else FAIL("nothing to compare with");
-    TRY(parse_check_builder(p));
-    TRY(add_check(p, s, kinds[i].kind, operand(s, 0), expected));
-    /* as a custom call it has a result, which nobody looks at */
-    return s->result_types.count == 0 || parse_result(p, s, ir_scalar_i64(&p->b, TTPU_BOOL, 1));
-  }
-  UNSUPPORTED("this operation is not supported");
-}
-
-static bool run_probe(parser *p, statement *s) {
-  const node *name = node_find(&s->attrs, "probe_id");
-  TRY(expect_counts(p, s, 1, 1));
-  if (!name || name->kind != NODE_STRING) FAIL("no probe_id");
-  if (p->b.region == &p->b.func->body) {
-    TRY(parse_push(p, (void **)&p->probes, p->probe_count, &p->probe_capacity, sizeof *p->probes));
-    p->probes[p->probe_count++] = (probe){name->value, operand(s, 0)};
-  }
-  return parse_result(p, s, operand(s, 0));
-}
-
 static bool run_nothing(parser *p, statement *s) {
   (void)p, (void)s;
   return true;
@@ -895,10 +375,7 @@ static bool run_nothing(parser *p, statement *s) {
 
 static bool run_cross_replica_sum(parser *p, statement *s);
 
-static const struct {
-  const char *name;
-  bool (*run)(parser *p, statement *s);
-} legal[] = {
+static const parse_row legal[] = {
     {"call", run_call},
     {"func.call", run_call},
     {"stablehlo.composite", run_composite},
@@ -908,27 +385,9 @@ static const struct {
     {"stablehlo.async_done", run_async_done},
     {"stablehlo.convert", run_convert},
     {"stablehlo.cross-replica-sum", run_cross_replica_sum},
-    {"stablehlo.broadcast", run_broadcast},
-    {"stablehlo.dot", run_dot},
-    {"stablehlo.einsum", run_einsum},
-    {"stablehlo.unary_einsum", run_unary_einsum},
-    {"stablehlo.torch_index_select", run_torch_index_select},
-    {"stablehlo.batch_norm_inference", run_batch_norm_inference},
-    {"stablehlo.batch_norm_training", run_batch_norm_training},
-    {"stablehlo.batch_norm_grad", run_batch_norm_grad},
-    {"stablehlo.rng", run_rng},
-    {"stablehlo.get_dimension_size", run_get_dimension_size},
-    {"stablehlo.set_dimension_size", run_set_dimension_size},
-    {"stablehlo.dynamic_reshape", run_dynamic_reshape},
-    {"stablehlo.dynamic_iota", run_dynamic_iota},
-    {"stablehlo.dynamic_broadcast_in_dim", run_dynamic_broadcast_in_dim},
-    {"stablehlo.dynamic_pad", run_dynamic_pad},
-    {"stablehlo.real_dynamic_slice", run_real_dynamic_slice},
-    {"stablehlo.dynamic_gather", run_dynamic_gather},
-    {"stablehlo.dynamic_conv", run_dynamic_conv},
     {"stablehlo.uniform_quantize", run_uniform_quantize},
     {"stablehlo.uniform_dequantize", run_uniform_dequantize},
-    {"interpreter.probe", run_probe},
+    {"interpreter.probe", parse_probe},
     {"interpreter.print", run_nothing},
 };
 
@@ -968,7 +427,7 @@ static bool run_custom_call(parser *p, statement *s) {
     return parse_run_composite(p, s, kind, attrs ? attrs : &s->attrs);
   }
   text_slice check = target && target->kind == NODE_STRING ? behind(target->value, "check.") : (text_slice){NULL, 0};
-  if (check.length) return run_check(p, s, check);
+  if (check.length) return parse_run_check(p, s, check);
   return has_tuples(s) ? run_flat(p, s, IR_CUSTOM_CALL) : parse_append(p, s, IR_CUSTOM_CALL, &s->attrs);
 }
 
@@ -1028,7 +487,7 @@ static bool run_flat(parser *p, statement *s, ir_kind kind) {
 
 /* The sum over replicas, before there was all_reduce. */
 static bool run_cross_replica_sum(parser *p, statement *s) {
-  TRY(expect_counts(p, s, 1, 1));
+  TRY(parse_expect_counts(p, s, 1, 1));
   ir_type scalar = {type_of(p, operand(s, 0)).dtype, 0, ir_no_dims};
   const ir_type arguments[2] = {scalar, scalar};
   ir_region *outer, *region = ir_region_begin(&p->b, 2, arguments, &outer);
@@ -1042,6 +501,12 @@ static bool takes_stored(ir_kind kind) {
   return kind == IR_BITCAST_CONVERT || kind == IR_CONSTANT || kind == IR_WHILE || kind == IR_IF || kind == IR_CASE;
 }
 
+const parse_row *parse_find(const parse_row *rows, size_t count, text_slice name) {
+  for (size_t i = 0; i < count; ++i)
+    if (text_is(name, rows[i].name)) return &rows[i];
+  return NULL;
+}
+
 bool parse_run(parser *p, statement *s) {
   bool quantized = parse_is_quantized(p, s);
   text_slice plain = behind(s->name, "stablehlo."), check = behind(s->name, "check.");
@@ -1051,9 +516,11 @@ bool parse_run(parser *p, statement *s) {
   if (quantized && !calls && !text_is(s->name, "stablehlo.uniform_quantize") &&
       !text_is(s->name, "stablehlo.uniform_dequantize"))
     return parse_run_quantized(p, s);
-  for (size_t i = 0; i < sizeof legal / sizeof *legal; ++i)
-    if (text_is(s->name, legal[i].name)) return legal[i].run(p, s);
-  if (check.length) return run_check(p, s, check);
+  const parse_row *row = parse_find(legal, sizeof legal / sizeof *legal, s->name);
+  if (!row) row = parse_find_deprecated(s->name);
+  if (!row) row = parse_find_dynamic(s->name);
+  if (row) return row->run(p, s);
+  if (check.length) return parse_run_check(p, s, check);
   if (text_is(s->name, "sdy.manual_computation")) return parse_append(p, s, IR_MANUAL_COMPUTATION, &s->attrs);
   if (is_the_same(s) && s->operands.count == s->result_types.count)
     return parse_results(p, s, s->operands.count, s->operands.data);

@@ -96,6 +96,16 @@ typedef struct statement {
   ir_value *all;  /* the results where they are not consecutive; else NULL */
 } statement;
 
+static inline ir_value operand(const statement *s, uint32_t i) { return s->operands.data[i]; }
+static inline ir_type type_of(const parser *p, ir_value v) { return ir_type_of(p->b.func, v); }
+static inline ttpu_dtype result_dtype(const statement *s) { return (ttpu_dtype)s->result_types.data[0].type.dtype; }
+
+/* An operation that is said with others, and who says it. */
+typedef struct parse_row {
+  const char *name;
+  bool (*run)(parser *p, statement *s);
+} parse_row;
+
 /* parse.c */
 void *parse_room(parser *p, size_t bytes);
 bool parse_push(parser *p, void **data, uint32_t count, uint32_t *capacity, size_t size);
@@ -141,6 +151,24 @@ bool parse_run(parser *p, statement *s); /* the operations that a statement mean
 bool parse_append(parser *p, statement *s, ir_kind kind, const node *attrs);
 bool parse_results(parser *p, statement *s, uint32_t count, const ir_value *values);
 bool parse_result(parser *p, statement *s, ir_value v);
+const parse_row *parse_find(const parse_row *rows, size_t count, text_slice name); /* NULL: not among them */
+bool parse_expect_counts(parser *p, const statement *s, uint32_t operands, uint32_t results);
+int64_t parse_integer_attr(const statement *s, const char *name, int64_t otherwise);
+bool parse_dimension_attr(parser *p, const statement *s, const char *name, uint32_t rank, uint32_t *out);
+
+/* parse_deprecated.c */
+const parse_row *parse_find_deprecated(text_slice name);
+
+/* parse_dynamic.c */
+const parse_row *parse_find_dynamic(text_slice name);
+/* The numbers of an operand that is a shape or a list of positions. */
+bool parse_known_operand(parser *p, const statement *s, uint32_t i, const int64_t **numbers, uint32_t *count);
+/* A shape: of the result as it is written, where that says it. */
+bool parse_known_shape(parser *p, const statement *s, uint32_t i, const int64_t **dims, uint32_t *rank);
+
+/* parse_check.c */
+bool parse_run_check(parser *p, statement *s, text_slice name); /* check.expect_eq and its like, without the dialect */
+bool parse_probe(parser *p, statement *s);
 
 /* parse_chlo.c */
 bool parse_run_chlo(parser *p, statement *s, text_slice name); /* `name` is without the dialect */
