@@ -38,7 +38,7 @@ static ir_value labels_in(const ctc *k, uint32_t arg, ir_value lengths, int64_t 
     labels = ir_slice_dim(c->b, labels, 1, 0, dims[1], 1);
   }
   labels = ir_select(c->b, valid, labels, nn_const(c, labels, (double)blank));
-  return nn_index(c, labels, k->labels, false, "ctc_loss: a target outside the labels");
+  return nn_index(c, labels, k->labels, false, IR_BAD_VALUE, "ctc_loss: a target outside the labels");
 }
 
 /* From the arguments log_probs, targets, input_lengths, target_lengths at `first`. */

@@ -17,15 +17,15 @@ typedef struct bags {
 /* How many offsets are at most i, less one: the bag of index i. A comparison of all pairs would be N x B. */
 static ir_value bags_from_offsets(aten_lowering *c, ir_value offsets, int64_t n, int64_t count) {
   ir_value marks = ir_fill_i64(c->b, TTPU_I64, 1, (int64_t[]){n + 1}, 0);
-  ir_value at = nn_index(c, offsets, n + 1, false, "embedding_bag: offsets out of range");
+  ir_value at = nn_index(c, offsets, n + 1, false, IR_BAD_VALUE, "embedding_bag: offsets out of range");
   marks = nn_index_update(c, marks, at, ir_fill_i64(c->b, TTPU_I64, 1, &count, 1), 0, IR_ADD);
   ir_value before = nn_cumsum(c, ir_slice_dim(c->b, marks, 0, 0, n, 1), 0);
   return nn_add_f64(c, before, -1);
 }
 
 static void index_in(aten_lowering *c, uint32_t indices, int64_t padding, bags *b) {
-  b->index =
-      nn_index(c, nn_flatten(c, aten_in(c, indices)), b->rows, false, "embedding_bag: index out of range in self");
+  b->index = nn_index(c, nn_flatten(c, aten_in(c, indices)), b->rows, false, IR_BAD_VALUE,
+                      "embedding_bag: index out of range in self");
   b->counted = padding >= 0 ? nn_compare_f64(c, IR_NE, b->index, (double)padding) : 0;
 }
 

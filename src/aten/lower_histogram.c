@@ -3,6 +3,12 @@
 
 #include <math.h>
 
+/* Refuses ends that are not finite, as the CPU does. */
+static void check_range(ir_builder *b, ir_value low, ir_value high, const char *what) {
+  ir_value finite = ir_and_bits(b, ir_is_finite(b, low), ir_is_finite(b, high));
+  ir_check_not(b, ir_not_bits(b, finite), IR_BAD_VALUE, what);
+}
+
 /* ---- histc ----------------------------------------------------------------------------------------- */
 
 /* bins equal parts of [min, max], the last one closed; min == max means the data's own. What lies outside counts
@@ -19,6 +25,7 @@ void lower_histc(aten_lowering *c) {
   if (low_number == high_number && ir_numel(t) > 0) {
     low = ir_reduce(b, IR_MINIMUM, x, 1, &whole);
     high = ir_reduce(b, IR_MAXIMUM, x, 1, &whole);
+    check_range(b, low, high, "torch.histc: the range of the elements is not finite");
   }
   ir_value same = ir_compare(b, IR_EQ, low, high), one = aten_like(c, low, 1);
   ir_value wide_low = ir_select(b, same, ir_subtract(b, low, one), low);
@@ -84,8 +91,7 @@ static void range_of(aten_lowering *c, const histogram *h, uint32_t d, uint32_t 
   }
   *low = nn_reduce_dim(c, IR_MINIMUM, coordinate(c, h, d), 0, false);
   *high = nn_reduce_dim(c, IR_MAXIMUM, coordinate(c, h, d), 0, false);
-  ir_value finite = ir_and_bits(b, ir_is_finite(b, *low), ir_is_finite(b, *high));
-  ir_check_not(b, ir_not_bits(b, finite), "torch.histogramdd: the range of a dimension is not finite");
+  check_range(b, *low, *high, "torch.histogramdd: the range of a dimension is not finite");
   ir_value half = nn_const(c, *low, 0.5), same = ir_compare(b, IR_EQ, *low, *high);
   ir_value wide_low = ir_select(b, same, ir_subtract(b, *low, half), *low);
   *high = ir_select(b, same, ir_add(b, *high, half), *high);

@@ -82,7 +82,7 @@ static bool indexed_of(aten_lowering *c, uint32_t arg, uint32_t rank, const int6
     char *what = base_arena_printf(c->b->func->arena, "index is out of bounds for dimension %u", dim);
     ir_value v = ir_convert(c->b, aten_list_in(c, arg, dim), TTPU_I64);
     if (checked) {
-      v = nn_index(c, v, sizes[dim], true, what ? what : "index is out of bounds");
+      v = nn_index(c, v, sizes[dim], true, IR_BAD_INDEX, what ? what : "index is out of bounds");
     } else {
       v = ir_select(c->b, nn_compare_f64(c, IR_LT, v, 0), nn_add_f64(c, v, (double)sizes[dim]), v);
     }
@@ -196,8 +196,8 @@ void lower_index_select(aten_lowering *c) { /* self, dim, index */
   ir_value x = nn_at_least_1d(c, aten_in(c, 0));
   ir_type t = nn_type(c, x);
   uint32_t dim = aten_dim(c, 1, t.rank);
-  ir_value index =
-      nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], false, "index_select(): index out of range in self");
+  ir_value index = nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], false, IR_BAD_INDEX,
+                            "index_select(): index out of range in self");
   out_like_self(c, nn_take(c, x, index, dim));
 }
 
@@ -210,8 +210,8 @@ void lower_index_add(aten_lowering *c) { /* self, dim, index, source, alpha */
   ir_value x = nn_at_least_1d(c, nn_in(c, 0));
   ir_type t = nn_type(c, x);
   uint32_t dim = aten_dim(c, 1, t.rank);
-  ir_value index =
-      nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], false, "index_add(): index out of range in self");
+  ir_value index = nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], false,
+                            t.rank > 1 ? IR_BAD_VALUE : IR_BAD_INDEX, "index_add(): index out of range in self");
   ir_value source = slices_in(c, 3, x);
   if (!nn_static_is(c, 4, 1)) {
     ir_value alpha = nn_number(c, 4, source);
@@ -224,7 +224,8 @@ void lower_index_copy(aten_lowering *c) { /* self, dim, index, source */
   ir_value x = nn_at_least_1d(c, aten_in(c, 0));
   ir_type t = nn_type(c, x);
   uint32_t dim = aten_dim(c, 1, t.rank);
-  ir_value index = nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], false, "index_copy_(): index out of bounds");
+  ir_value index =
+      nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], false, IR_BAD_INDEX, "index_copy_(): index out of bounds");
   out_like_self(c, nn_index_update(c, x, index, slices_in(c, 3, x), dim, IR_NO_OP));
 }
 
@@ -232,7 +233,8 @@ static void index_fill(aten_lowering *c, ir_value value) { /* self, dim, index *
   ir_value x = nn_at_least_1d(c, aten_in(c, 0));
   ir_type t = nn_type(c, x);
   uint32_t dim = aten_dim(c, 1, t.rank);
-  ir_value index = nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], true, "index_fill_(): index out of bounds");
+  ir_value index =
+      nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], true, IR_BAD_INDEX, "index_fill_(): index out of bounds");
   int64_t sizes[TTPU_MAX_RANK];
   for (uint32_t i = 0; i < t.rank; ++i) sizes[i] = i == dim ? nn_type(c, index).dims[0] : t.dims[i];
   ir_value slices = ir_broadcast_to(c->b, ir_reshape(c->b, value, 0, NULL), t.rank, sizes);
@@ -316,8 +318,8 @@ void lower_index_reduce(aten_lowering *c) { /* self, dim, index, source, reduce,
   ir_value x = nn_at_least_1d(c, aten_in(c, 0));
   ir_type t = nn_type(c, x);
   uint32_t dim = aten_dim(c, 1, t.rank);
-  ir_value index =
-      nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], false, "index_reduce(): index out of range in self");
+  ir_value index = nn_index(c, nn_flatten(c, aten_in(c, 2)), t.dims[dim], false, IR_BAD_INDEX,
+                            "index_reduce(): index out of range in self");
   out_like_self(
       c, reduce_updates(c, x, index, slices_in(c, 3, x), dim, reduction_of(c, 4), aten_int(c, 5), nn_index_update));
 }
@@ -341,7 +343,7 @@ void lower_gather(aten_lowering *c) { /* self, dim, index */
     aten_out(c, 0, nn_zeros_out(c, 0, (ttpu_dtype)t.dtype));
     return;
   }
-  index = nn_index(c, index, t.dims[dim], false, "gather(): index is out of bounds");
+  index = nn_index(c, index, t.dims[dim], false, IR_BAD_VALUE, "gather(): index is out of bounds");
   out_like_self(c, nn_take_along(c, corner(c, x, n, dim, false), index, dim));
 }
 
@@ -360,7 +362,7 @@ static bool scattering_of(aten_lowering *c, bool math, scattering *s) {
     aten_out(c, 0, aten_in(c, 0));
     return false;
   }
-  s->index = nn_index(c, s->index, t.dims[s->dim], false, "scatter(): index is out of bounds");
+  s->index = nn_index(c, s->index, t.dims[s->dim], false, IR_BAD_VALUE, "scatter(): index is out of bounds");
   return true;
 }
 
@@ -408,7 +410,7 @@ void lower_scatter_reduce(aten_lowering *c) { scatter_reduced(c, false, aten_int
 
 void lower_take(aten_lowering *c) { /* self, index */
   ir_value x = nn_flatten(c, aten_in(c, 0));
-  ir_value index = nn_index(c, aten_in(c, 1), nn_type(c, x).dims[0], true, "take(): index out of range");
+  ir_value index = nn_index(c, aten_in(c, 1), nn_type(c, x).dims[0], true, IR_BAD_INDEX, "take(): index out of range");
   aten_out(c, 0, nn_take(c, x, index, 0));
 }
 
@@ -416,7 +418,8 @@ void lower_put(aten_lowering *c) { /* self, index, source, accumulate */
   bool accumulate = aten_int(c, 3) != 0;
   ir_value x = nn_flatten(c, accumulate ? nn_in(c, 0) : aten_in(c, 0));
   ir_type t = nn_type(c, x);
-  ir_value index = nn_index(c, nn_flatten(c, aten_in(c, 1)), t.dims[0], true, "put_(): index out of range");
+  ir_value index =
+      nn_index(c, nn_flatten(c, aten_in(c, 1)), t.dims[0], true, IR_BAD_INDEX, "put_(): index out of range");
   ir_value source = nn_flatten(c, nn_in_as(c, 2, (ttpu_dtype)t.dtype));
   out_like_self(c,
                 nn_index_update(c, x, index, source, 0, accumulate ? nn_combine_add((ttpu_dtype)t.dtype) : IR_NO_OP));
@@ -447,7 +450,7 @@ void lower_masked_scatter(aten_lowering *c) { /* self, mask, source: the k-th se
   ir_value source = nn_flatten(c, nn_in_as(c, 2, (ttpu_dtype)out->dtype)), at = nn_add_f64(c, nn_ranks(c, mask), -1);
   at = ir_select(c->b, mask, at, nn_const(c, at, 0));
   int64_t available = nn_type(c, source).dims[0];
-  ir_check_not(c->b, ir_and_bits(c->b, mask, nn_compare_f64(c, IR_GE, at, (double)available)),
+  ir_check_not(c->b, ir_and_bits(c->b, mask, nn_compare_f64(c, IR_GE, at, (double)available)), IR_BAD_VALUE,
                "masked_scatter: expected source to have at least as many elements as the mask has ones");
   if (available == 0) return aten_out(c, 0, x);
   ir_value r = ir_select(c->b, mask, nn_take(c, source, at, 0), nn_flatten(c, x));
@@ -515,8 +518,8 @@ void lower_masked_select(aten_lowering *c) { /* self, mask; results: [numel of b
 
 void lower_embedding(aten_lowering *c) { /* weight, indices, padding_idx, .. */
   ir_value weight = aten_in(c, 0);
-  ir_value index =
-      nn_index(c, aten_in(c, 1), nn_type(c, weight).dims[0], false, "embedding: index out of range in self");
+  ir_value index = nn_index(c, aten_in(c, 1), nn_type(c, weight).dims[0], false, IR_BAD_INDEX,
+                            "embedding: index out of range in self");
   aten_out(c, 0, nn_take(c, weight, index, 0));
 }
 
@@ -527,7 +530,7 @@ void lower_embedding_dense_backward(
   int64_t n = nn_type(c, index).dims[0], rows = aten_int(c, 2);
   const int64_t *sizes = c->outs[0].sizes;
   ir_value padding = nn_compare_f64(c, IR_EQ, index, (double)aten_int(c, 3));
-  index = nn_index(c, index, rows, false, "embedding_dense_backward: index out of range");
+  index = nn_index(c, index, rows, false, IR_BAD_INDEX, "embedding_dense_backward: index out of range");
   g = nn_reshape2(c, g, n, sizes[1]);
   if (aten_int(c, 4)) {
     ir_value counts =
@@ -541,7 +544,8 @@ void lower_embedding_dense_backward(
 void lower_embedding_renorm(aten_lowering *c) { /* self (written), indices, max_norm, norm_type */
   ir_value x = nn_in(c, 0);
   ir_type t = nn_type(c, x);
-  ir_value index = nn_index(c, nn_flatten(c, aten_in(c, 1)), t.dims[0], false, "embedding_renorm_: index out of range");
+  ir_value index = nn_index(c, nn_flatten(c, aten_in(c, 1)), t.dims[0], false, IR_BAD_INDEX,
+                            "embedding_renorm_: index out of range");
   ir_value named = ir_fill_i64(c->b, TTPU_I32, 1, t.dims, 0);
   named = nn_index_update(c, named, index, nn_const(c, ir_convert(c->b, index, TTPU_I32), 1), 0, IR_NO_OP);
   ir_value size = ir_abs(c->b, x), norm;
@@ -614,7 +618,7 @@ static void searchsorted(aten_lowering *c,
   int64_t n = s.rank ? s.dims[s.rank - 1] : 1, rows = s.rank ? base_numel(s.rank - 1, s.dims) : 1;
   sorted = nn_reshape2(c, sorted, rows, n);
   if (aten_has(c, 5)) {
-    ir_value order = nn_index(c, nn_reshape2(c, aten_in(c, 5), rows, n), n, false,
+    ir_value order = nn_index(c, nn_reshape2(c, aten_in(c, 5), rows, n), n, false, IR_BAD_VALUE,
                               "torch.searchsorted(): sorter index out of range");
     sorted = nn_take_along(c, sorted, order, 1);
   }
@@ -632,10 +636,11 @@ void lower_searchsorted_scalar(aten_lowering *c) { searchsorted(c, false); }
 void lower_repeat_interleave(aten_lowering *c) { /* repeats, output_size (must be given): index i repeats[i] times */
   ir_value repeats = nn_in_as(c, 0, TTPU_I64);
   int64_t n = nn_type(c, repeats).dims[0], size = c->outs[0].sizes[0];
-  ir_check_not(c->b, nn_compare_f64(c, IR_LT, repeats, 0), "repeats can not be negative");
+  ir_check_not(c->b, nn_compare_f64(c, IR_LT, repeats, 0), IR_BAD_VALUE, "repeats can not be negative");
   ir_value ends = nn_reshape2(c, nn_cumsum(c, repeats, 0), 1, n);
   ir_value total = nn_reduce_dim(c, IR_ADD, repeats, 0, false);
-  ir_check_not(c->b, nn_compare_f64(c, IR_NE, total, (double)size), "allocated size does not match required size");
+  ir_check_not(c->b, nn_compare_f64(c, IR_NE, total, (double)size), IR_BAD_VALUE,
+               "allocated size does not match required size");
   ir_value at = nn_reshape2(c, ir_iota(c->b, TTPU_I64, 1, &size, 0), 1, size);
   search_out(c, ends, at, true);
 }

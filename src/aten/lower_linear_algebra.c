@@ -120,12 +120,12 @@ static ir_value cholesky_info(aten_lowering *c, ir_value l) {
 }
 
 static const char not_definite[] =
-    "cholesky: the factorization could not be completed because the input is not positive-definite";
+    "the factorization could not be completed because the input is not positive-definite";
 
 void lower_cholesky_ex(aten_lowering *c) { /* self, upper, check_errors; results: factor, info */
   bool upper = aten_int(c, 1) != 0;
   ir_value l = cholesky_factor(c, aten_in(c, 0), upper), info = cholesky_info(c, l);
-  if (aten_int(c, 2)) ir_check_not(c->b, nn_compare_f64(c, IR_NE, info, 0), not_definite);
+  if (aten_int(c, 2)) ir_check_not(c->b, nn_compare_f64(c, IR_NE, info, 0), IR_BAD_MATRIX, not_definite);
   aten_out(c, 0, upper ? adjoint(c, l) : l);
   aten_out(c, 1, info);
 }
@@ -133,7 +133,7 @@ void lower_cholesky_ex(aten_lowering *c) { /* self, upper, check_errors; results
 void lower_cholesky(aten_lowering *c) { /* self, upper */
   bool upper = aten_int(c, 1) != 0;
   ir_value l = cholesky_factor(c, aten_in(c, 0), upper);
-  ir_check_not(c->b, nn_compare_f64(c, IR_NE, cholesky_info(c, l), 0), not_definite);
+  ir_check_not(c->b, nn_compare_f64(c, IR_NE, cholesky_info(c, l), 0), IR_BAD_MATRIX, not_definite);
   aten_out(c, 0, upper ? adjoint(c, l) : l);
 }
 
@@ -192,7 +192,9 @@ void lower_cholesky_inverse(aten_lowering *c) { /* factor, upper */
   if (f == 0 || ir_numel(t) == 0) return aten_out(c, 0, f);
   ir_value row = ir_iota(c->b, TTPU_I64, t.rank, t.dims, t.rank - 2),
            column = ir_iota(c->b, TTPU_I64, t.rank, t.dims, t.rank - 1);
-  ir_value unit = ir_convert(c->b, ir_compare(c->b, IR_EQ, row, column), (ttpu_dtype)t.dtype);
+  ir_value diagonal = ir_compare(c->b, IR_EQ, row, column), unit = ir_convert(c->b, diagonal, (ttpu_dtype)t.dtype);
+  ir_check_not(c->b, ir_and_bits(c->b, diagonal, ir_compare(c->b, IR_EQ, f, nn_const(c, f, 0))), IR_BAD_MATRIX,
+               "the inversion could not be completed because the input matrix is singular");
   aten_out(c, 0, solve_factored(c, f, unit, aten_int(c, 1) != 0));
 }
 

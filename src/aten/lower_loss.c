@@ -76,7 +76,7 @@ void lower_huber_loss_backward(aten_lowering *c) { /* grad, self, target, reduct
 /* Fails the execution unless every element of x lies in [0, 1]. */
 static ir_value check_probability(aten_lowering *c, ir_value x) {
   ir_value inside = ir_and_bits(c->b, nn_compare_f64(c, IR_GE, x, 0), nn_compare_f64(c, IR_LE, x, 1));
-  ir_check_not(c->b, ir_not_bits(c->b, inside), "all elements of input should be between 0 and 1");
+  ir_check_not(c->b, ir_not_bits(c->b, inside), IR_BAD_VALUE, "all elements of input should be between 0 and 1");
   return x;
 }
 
@@ -140,7 +140,7 @@ static likelihood likelihood_of(aten_lowering *c, uint32_t self, uint32_t target
   ir_value t = nn_reshape3(c, nn_in_as(c, target, TTPU_I64), l.n, 1, l.area);
   l.counted = nn_compare_f64(c, IR_NE, t, (double)aten_int(c, ignore_index));
   l.target = nn_index(c, ir_select(c->b, l.counted, t, nn_const(c, t, 0)), l.classes > 0 ? l.classes : 1, false,
-                      "Target is out of bounds");
+                      IR_BAD_INDEX, "Target is out of bounds");
   ir_value one = ir_fill_f64(c->b, l.math, 3, (int64_t[]){l.n, 1, l.area}, 1);
   if (aten_has(c, weight)) one = nn_take(c, nn_in_as(c, weight, l.math), l.target, 0);
   l.weight = ir_select(c->b, l.counted, one, nn_const(c, one, 0));
@@ -198,7 +198,7 @@ static margin margin_of(aten_lowering *c, uint32_t self) { /* self, target, p, m
   margin m = {.n = meta->rank > 1 ? meta->sizes[0] : 1};
   m.classes = meta->rank > 0 ? meta->sizes[meta->rank - 1] : 1;
   m.x = nn_reshape2(c, nn_in(c, self), m.n, m.classes);
-  m.target = nn_index(c, nn_reshape2(c, aten_in(c, self + 1), m.n, 1), m.classes, false,
+  m.target = nn_index(c, nn_reshape2(c, aten_in(c, self + 1), m.n, 1), m.classes, false, IR_BAD_VALUE,
                       "multi_margin_loss: target out of range");
   m.hit = nn_compare(c, IR_EQ, ir_iota(c->b, TTPU_I64, 2, (int64_t[]){m.n, m.classes}, 1), m.target);
   ir_value picked = nn_take_along(c, m.x, m.target, 1);
@@ -267,7 +267,7 @@ void lower_multilabel_margin_loss_forward(aten_lowering *c) { /* self, target, r
   int64_t n = meta->rank > 1 ? meta->sizes[0] : 1, classes = meta->rank > 0 ? meta->sizes[meta->rank - 1] : 1;
   int64_t dims[3] = {n, classes, classes}, reduction = aten_int(c, 2);
   ir_value x = nn_reshape2(c, nn_in(c, 0), n, classes), target = nn_reshape2(c, nn_in_as(c, 1, TTPU_I64), n, classes);
-  ir_check_index(c->b, target, -1, classes, "multilabel_margin_loss: target out of range");
+  ir_check_index(c->b, target, -1, classes, IR_BAD_VALUE, "multilabel_margin_loss: target out of range");
   ir_value times = times_named(c, target, n, classes), hit = nn_compare_f64(c, IR_GT, times, 0);
   ir_value hinge = pair_hinge(c, x, dims);
   ir_value z = ir_select(c->b, pairs_that_count(c, hit, hinge, dims), hinge, nn_const(c, hinge, 0));

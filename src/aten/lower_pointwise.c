@@ -348,7 +348,7 @@ static ir_value integer_floor_divide(aten_lowering *c, ir_value x, ir_value y) {
 /* A divisor; among whole numbers it must not be 0. */
 static ir_value divisor(aten_point *p, ir_value y) {
   ir_builder *b = p->c->b;
-  if (is_whole(p)) ir_check_not(b, ir_compare(b, IR_EQ, y, ir_zeros_like(b, y)), "ZeroDivisionError");
+  if (is_whole(p)) ir_check_not(b, ir_compare(b, IR_EQ, y, ir_zeros_like(b, y)), IR_BAD_VALUE, "ZeroDivisionError");
   return y;
 }
 

@@ -219,7 +219,8 @@ static ir_value fractional_starts(aten_lowering *c, ir_value sample, const windo
   ir_value start = ir_subtract(c->b, ir_convert(c->b, reached, TTPU_I64),
                                ir_convert(c->b, ir_multiply(c->b, from, alpha), TTPU_I64));
   start = ir_select(c->b, nn_compare_f64(c, IR_LT, o, (double)last), start, end);
-  return nn_index(c, start, w->input - w->taps + 1, false, "fractional_max_pool: a window outside the input");
+  return nn_index(c, start, w->input - w->taps + 1, false, IR_BAD_VALUE,
+                  "fractional_max_pool: a window outside the input");
 }
 
 /* self, kernel_size, output_size, random_samples [batch, channels, spatial] in the order of `sample_of`. Leading dims
@@ -270,7 +271,8 @@ static void scatter_planes(aten_lowering *c, uint32_t spatial, ir_value updates,
   int64_t planes = base_numel(out->rank - spatial, out->sizes);
   int64_t small = ir_numel(nn_type(c, updates)) / planes, dims[2] = {planes, plane};
   ir_value zero = ir_fill_i64(c->b, (ttpu_dtype)nn_type(c, updates).dtype, 2, dims, 0);
-  index = nn_index(c, nn_reshape2(c, index, planes, small), plane, false, "pooling: index outside its plane");
+  index =
+      nn_index(c, nn_reshape2(c, index, planes, small), plane, false, IR_BAD_VALUE, "pooling: index outside its plane");
   ir_value r = nn_scatter_along(c, zero, index, nn_reshape2(c, updates, planes, small), 1, combine);
   aten_out(c, 0, ir_reshape(c->b, r, out->rank, out->sizes));
 }

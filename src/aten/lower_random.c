@@ -138,7 +138,7 @@ void lower_normal_(aten_lowering *c) { /* self, mean, std */
 /* Fails the execution where an element of x is below 0 or NaN. */
 static ir_value not_negative(aten_lowering *c, ir_value x, const char *what) {
   ir_value inside = ir_compare(c->b, IR_GE, x, aten_like(c, x, 0));
-  ir_check_not(c->b, ir_not_bits(c->b, inside), what);
+  ir_check_not(c->b, ir_not_bits(c->b, inside), IR_BAD_VALUE, what);
   return x;
 }
 static ir_value deviations(aten_lowering *c, fresh *f, uint32_t arg) {
@@ -200,7 +200,7 @@ static void bernoulli(aten_lowering *c, fresh *f, ir_value p) {
 static ir_value probabilities(aten_lowering *c, fresh *f, uint32_t arg) {
   ir_value p = operand(f, arg);
   ir_value low = ir_compare(c->b, IR_GE, p, aten_like(c, p, 0)), high = ir_compare(c->b, IR_LE, p, aten_like(c, p, 1));
-  ir_check_not(c->b, ir_not_bits(c->b, ir_and_bits(c->b, low, high)),
+  ir_check_not(c->b, ir_not_bits(c->b, ir_and_bits(c->b, low, high)), IR_BAD_VALUE,
                "bernoulli expects all elements of p to be in [0, 1]");
   return p;
 }
@@ -493,10 +493,11 @@ static void check_weights(aten_lowering *c, ir_value p) {
   ir_builder *b = c->b;
   ir_value zero = aten_like(c, p, 0),
            sound = ir_and_bits(b, ir_compare(b, IR_GE, p, zero), ir_unary(b, IR_IS_FINITE, p));
-  ir_check_not(b, ir_not_bits(b, sound), "probability tensor contains either `inf`, `nan` or element < 0");
+  ir_check_not(b, ir_not_bits(b, sound), IR_BAD_VALUE,
+               "probability tensor contains either `inf`, `nan` or element < 0");
   int64_t dim = 1;
   ir_value sum = ir_reduce(b, IR_ADD, p, 1, &dim);
-  ir_check_not(b, ir_compare(b, IR_LE, sum, ir_zeros_like(b, sum)),
+  ir_check_not(b, ir_compare(b, IR_LE, sum, ir_zeros_like(b, sum)), IR_BAD_VALUE,
                "invalid multinomial distribution (sum of probabilities <= 0)");
 }
 

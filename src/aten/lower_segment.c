@@ -23,9 +23,9 @@ static const char bad_sum[] =
 static ir_value offsets_of_lengths(const segments *s, ir_value lengths, bool safe) {
   aten_lowering *c = s->c;
   if (safe) {
-    ir_check_not(c->b, nn_compare_f64(c, IR_LT, lengths, 0), "lengths contains negative value!");
+    ir_check_not(c->b, nn_compare_f64(c, IR_LT, lengths, 0), IR_BAD_VALUE, "lengths contains negative value!");
     ir_value sums = nn_reduce_dim(c, IR_ADD, lengths, 1, false);
-    ir_check_not(c->b, nn_compare_f64(c, IR_NE, sums, (double)s->n), bad_sum);
+    ir_check_not(c->b, nn_compare_f64(c, IR_NE, sums, (double)s->n), IR_BAD_VALUE, bad_sum);
   }
   return nn_pad_dim(c, nn_cumsum(c, lengths, 1), 1, ir_scalar_i64(c->b, TTPU_I64, 0), 1, 0, 0);
 }
@@ -34,7 +34,7 @@ static ir_value offsets_of_lengths(const segments *s, ir_value lengths, bool saf
 static ir_value rows_of_offsets(const segments *s, ir_value offsets) {
   aten_lowering *c = s->c;
   const int64_t marks[2] = {s->outer, s->n + 1}, all[2] = {s->outer, s->count + 1};
-  offsets = nn_index(c, offsets, s->n + 1, false, "segment_reduce: a segment outside the data");
+  offsets = nn_index(c, offsets, s->n + 1, false, IR_BAD_VALUE, "segment_reduce: a segment outside the data");
   ir_value begun = nn_scatter_along(c, ir_fill_i64(c->b, TTPU_I64, 2, marks, 0), offsets,
                                     ir_fill_i64(c->b, TTPU_I64, 2, all, 1), 1, IR_ADD);
   begun = nn_cumsum(c, ir_slice_dim(c->b, begun, 1, 0, s->n, 1), 1);
@@ -60,7 +60,8 @@ static bool segments_in(segments *s, aten_lowering *c, const aten_tensor *data, 
   if (!by_offsets) runs = offsets_of_lengths(s, runs, safe);
   s->length =
       ir_subtract(c->b, ir_slice_dim(c->b, runs, 1, 1, s->count + 1, 1), ir_slice_dim(c->b, runs, 1, 0, s->count, 1));
-  ir_check_not(c->b, nn_compare_f64(c, IR_LT, s->length, 0), "segment_reduce: expected segment_length >= 0");
+  ir_check_not(c->b, nn_compare_f64(c, IR_LT, s->length, 0), IR_BAD_VALUE,
+               "segment_reduce: expected segment_length >= 0");
   s->row = rows_of_offsets(s, runs);
   return s->row != 0;
 }

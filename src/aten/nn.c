@@ -268,9 +268,9 @@ void *nn_scratch(aten_lowering *c, size_t count, size_t bytes) {
   return p;
 }
 
-ir_value nn_index(aten_lowering *c, ir_value index, int64_t size, bool wrap, const char *what) {
+ir_value nn_index(aten_lowering *c, ir_value index, int64_t size, bool wrap, ir_check_error error, const char *what) {
   index = ir_convert(c->b, index, TTPU_I64);
-  index = ir_check_index(c->b, index, wrap ? -size : 0, size, what);
+  index = ir_check_index(c->b, index, wrap ? -size : 0, size, error, what);
   if (!wrap) return index;
   ir_value negative = nn_compare_f64(c, IR_LT, index, 0);
   return ir_select(c->b, negative, ir_add(c->b, index, ir_like_f64(c->b, index, (double)size)), index);

@@ -114,7 +114,7 @@ ir_value nn_table_f64(aten_lowering *c, ttpu_dtype dtype, uint32_t count, const 
 /* Space for host tables, freed with the function that is built; NULL (and a failed builder) when out of memory. */
 void *nn_scratch(aten_lowering *c, size_t count, size_t bytes);
 /* An index operand as i64, checked against [0, size), or, where `wrap`, against [-size, size) and wrapped. */
-ir_value nn_index(aten_lowering *c, ir_value index, int64_t size, bool wrap, const char *what);
+ir_value nn_index(aten_lowering *c, ir_value index, int64_t size, bool wrap, ir_check_error error, const char *what);
 /* x[.., index[..], ..] whose dimension `dim` may be empty: then the result is zeros and the check has failed or
  * there is nothing to read. */
 ir_value nn_take(aten_lowering *c, ir_value x, ir_value index, uint32_t dim);

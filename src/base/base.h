@@ -37,7 +37,7 @@ typedef enum ttpu_status {
   TTPU_PERMISSION_DENIED = 7,
   TTPU_RESOURCE_EXHAUSTED = 8, /* device or host memory */
   TTPU_FAILED_PRECONDITION = 9,
-  TTPU_ABORTED = 10,
+  TTPU_ABORTED = 10,      /* a matrix that cannot be factored */
   TTPU_OUT_OF_RANGE = 11, /* an index outside its tensor */
   TTPU_UNIMPLEMENTED = 12,
   TTPU_INTERNAL = 13,

@@ -272,12 +272,24 @@ ir_value ir_take(ir_builder *b, ir_value x, ir_value index, uint32_t dim) {
   return ir_gather(b, x, index, &attrs);
 }
 
-ir_value ir_check_index(ir_builder *b, ir_value index, int64_t low, int64_t high, const char *what) {
-  const ir_check_index_attrs attrs = {low, high, what};
+ir_value ir_check_index(ir_builder *b, ir_value index, int64_t low, int64_t high, ir_check_error error,
+                        const char *what) {
+  const ir_check_index_attrs attrs = {low, high, error, what};
   return append1(b, IR_CHECK_INDEX, index, &attrs);
 }
 
-void ir_check_not(ir_builder *b, ir_value wrong, const char *what) { ir_check_index(b, wrong, 0, 1, what); }
+void ir_check_not(ir_builder *b, ir_value wrong, ir_check_error error, const char *what) {
+  ir_check_index(b, wrong, 0, 1, error, what);
+}
+
+ttpu_status ir_check_fail(const ir_check_index_attrs *check, bool is_condition, int64_t found) {
+  static const ttpu_status codes[] = {
+      [IR_BAD_INDEX] = TTPU_OUT_OF_RANGE, [IR_BAD_VALUE] = TTPU_FAILED_PRECONDITION, [IR_BAD_MATRIX] = TTPU_ABORTED};
+  const char *what = check->what ? check->what : "index";
+  if (is_condition) return base_fail(codes[check->error], "%s", what);
+  return base_fail(codes[check->error], "%s: index %lld is out of range [%lld, %lld)", what, (long long)found,
+                   (long long)check->low, (long long)check->high);
+}
 
 /* ---- sources -------------------------------------------------------------------------------- */
 

@@ -44,6 +44,9 @@ typedef enum { IR_PRECISION_DEFAULT, IR_PRECISION_HIGH, IR_PRECISION_HIGHEST } i
 typedef enum { IR_RNG_DEFAULT, IR_RNG_THREE_FRY, IR_RNG_PHILOX } ir_rng_algorithm;
 typedef enum { IR_FFT_FFT, IR_FFT_IFFT, IR_FFT_RFFT, IR_FFT_IRFFT } ir_fft_type;
 typedef enum { IR_NO_TRANSPOSE, IR_TRANSPOSE_A, IR_ADJOINT } ir_transpose_kind;
+/* What a failed check is: an index outside (OUT_OF_RANGE), another bad argument (FAILED_PRECONDITION), or a matrix that
+ * cannot be factored (ABORTED). */
+typedef enum { IR_BAD_INDEX, IR_BAD_VALUE, IR_BAD_MATRIX } ir_check_error;
 typedef enum { IR_CUMSUM, IR_CUMPROD, IR_CUMMAX, IR_CUMMIN, IR_LOGCUMSUMEXP } ir_scan_kind;
 
 typedef struct ir_i64s {
@@ -227,9 +230,13 @@ ir_value ir_scatter(ir_builder *b, ir_value x, ir_value indices, ir_value update
 ir_value ir_take_along(ir_builder *b, ir_value x, ir_value index, uint32_t dim);
 /* x[.., index[..], ..] : the dims of index replace dim `dim` (torch.index_select for 1-d index). */
 ir_value ir_take(ir_builder *b, ir_value x, ir_value index, uint32_t dim);
-ir_value ir_check_index(ir_builder *b, ir_value index, int64_t low, int64_t high, const char *what);
-/* Fails the execution with FAILED_PRECONDITION and `what` where an element of `wrong` (bool) is true. */
-void ir_check_not(ir_builder *b, ir_value wrong, const char *what);
+/* Fails the execution where an element lies outside [low, high). */
+ir_value ir_check_index(ir_builder *b, ir_value index, int64_t low, int64_t high, ir_check_error error,
+                        const char *what);
+/* Fails the execution with `what` where an element of `wrong` (bool) is true. */
+void ir_check_not(ir_builder *b, ir_value wrong, ir_check_error error, const char *what);
+/* That failure: of a condition `what` alone, of an index with what was found. */
+ttpu_status ir_check_fail(const ir_check_index_attrs *check, bool is_condition, int64_t found);
 
 /* Sources. */
 ir_value ir_constant(ir_builder *b, ir_type type, ir_data data);

@@ -18,11 +18,13 @@ static const char ir_direction_tag[] = "comparison_direction", ir_precision_tag[
                   ir_rng_algorithm_tag[] = "rng_algorithm", ir_fft_type_tag[] = "fft_type",
                   ir_transpose_kind_tag[] = "transpose";
 #define ir_scan_kind_tag NULL
+#define ir_check_error_tag NULL
 static const char *const ir_direction_names[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
 static const char *const ir_precision_names[] = {"DEFAULT", "HIGH", "HIGHEST"};
 static const char *const ir_rng_algorithm_names[] = {"DEFAULT", "THREE_FRY", "PHILOX"};
 static const char *const ir_fft_type_names[] = {"FFT", "IFFT", "RFFT", "IRFFT"};
 static const char *const ir_transpose_kind_names[] = {"NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"};
+static const char *const ir_check_error_names[] = {"BAD_INDEX", "BAD_VALUE", "BAD_MATRIX"};
 static const char *const ir_scan_kind_names[] = {"CUMSUM", "CUMPROD", "CUMMAX", "CUMMIN", "LOGCUMSUMEXP"};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

@@ -55,9 +55,8 @@ bool pjrt_checks_needs_check(const pjrt_checks *c, uint32_t output, uint32_t che
 }
 
 ttpu_status pjrt_check_fail(const pjrt_check *check, int64_t found) {
-  if (check->is_condition) return base_fail(TTPU_FAILED_PRECONDITION, "%s", check->what);
-  return base_fail(TTPU_OUT_OF_RANGE, "%s: index %lld is out of range [%lld, %lld)", check->what, (long long)found,
-                   (long long)check->low, (long long)check->high);
+  const ir_check_index_attrs attrs = {check->low, check->high, check->error, check->what};
+  return ir_check_fail(&attrs, check->is_condition, found);
 }
 
 /* The message's beginning: the operator's name as far as it is known, and what the check says. */
@@ -73,6 +72,7 @@ static ttpu_status fill_check(const ir_func *f, const ir_op *op, pjrt_check *che
   *check = (pjrt_check){.what = text.data,
                         .low = a->low,
                         .high = a->high,
+                        .error = a->error,
                         .is_condition = ir_type_of(f, op->operands[0]).dtype == TTPU_BOOL};
   return TTPU_OK;
 }

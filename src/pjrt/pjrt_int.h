@@ -99,7 +99,8 @@ ttpu_status pjrt_executable_new(pjrt_device *d, uint32_t outputs, pjrt_executabl
 typedef struct pjrt_check {
   char *what; /* its own */
   int64_t low, high;
-  bool is_condition; /* of a bool: FAILED_PRECONDITION with `what` alone */
+  ir_check_error error;
+  bool is_condition; /* of a bool */
 } pjrt_check;
 
 /* The checks of a program, and what its results depend on. Counted, and the same for all of its runs. */

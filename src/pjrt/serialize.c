@@ -36,6 +36,7 @@ static void put_head(base_text *t, const pjrt_executable *e) {
     uint32_t length = (uint32_t)strlen(check->what);
     put_u64(t, (uint64_t)check->low);
     put_u64(t, (uint64_t)check->high);
+    put_u32(t, (uint32_t)check->error);
     put_u32(t, check->is_condition);
     put_u32(t, length);
     put(t, check->what, length);
@@ -112,6 +113,8 @@ static ttpu_status fail_bytes(void) {
 static ttpu_status get_check(reader *r, pjrt_check *check) {
   check->low = (int64_t)get_u64(r);
   check->high = (int64_t)get_u64(r);
+  check->error = (ir_check_error)get_u32(r);
+  if (check->error > IR_BAD_MATRIX) return fail_bytes();
   check->is_condition = get_u32(r) != 0;
   size_t length = get_u32(r);
   if (r->failed || length > r->left) return fail_bytes();

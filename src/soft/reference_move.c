@@ -298,9 +298,7 @@ ttpu_status ref_check_index(const ir_func *f, const ir_op *op, const soft_view *
   for (ref_index i = ref_index_begin(x->rank, x->dims); i.more; ref_index_next(&i)) {
     int64_t index = ref_integer(x->dtype, ref_load(x, i.at));
     if (index >= a->low && index < a->high) continue;
-    if (x->dtype == TTPU_BOOL) return base_fail(TTPU_FAILED_PRECONDITION, "%s", a->what);
-    return base_fail(TTPU_OUT_OF_RANGE, "%s: index %lld is out of range [%lld, %lld)", a->what ? a->what : "index",
-                     (long long)index, (long long)a->low, (long long)a->high);
+    return ir_check_fail(a, x->dtype == TTPU_BOOL, index);
   }
   return ref_copy(f, op, x, y);
 }

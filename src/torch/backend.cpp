@@ -18,6 +18,7 @@ void check(ttpu_status status) {
   switch (status) {
     case TTPU_RESOURCE_EXHAUSTED: TORCH_CHECK_WITH(OutOfMemoryError, false, message);
     case TTPU_OUT_OF_RANGE: TORCH_CHECK_INDEX(false, message);
+    case TTPU_ABORTED: TORCH_CHECK_LINALG(false, message);
     case TTPU_UNIMPLEMENTED: TORCH_CHECK_NOT_IMPLEMENTED(false, message);
     default: TORCH_CHECK(false, message);
   }

@@ -255,7 +255,8 @@ static inline ir_value example_value(ir_builder *b, ir_kind kind) {
     case IR_AS_STRIDED_UPDATE:
       x = example_param(b, TTPU_F32, DIMS(4, 6));
       return ir_as_strided_update(b, x, example_param(b, TTPU_F32, DIMS(3, 2)), (int64_t[]){2, 12}, 1);
-    case IR_CHECK_INDEX: return ir_check_index(b, example_param(b, TTPU_I64, DIMS(4)), -3, 3, "index_select");
+    case IR_CHECK_INDEX:
+      return ir_check_index(b, example_param(b, TTPU_I64, DIMS(4)), -3, 3, IR_BAD_INDEX, "index_select");
     case IR_ATTENTION:
       operands[0] = example_param(b, TTPU_F32, DIMS(2, 4, 3, 8)),
       operands[1] = example_param(b, TTPU_F32, DIMS(2, 2, 5, 8));

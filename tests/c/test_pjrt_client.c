@@ -46,7 +46,7 @@ static ir_value bad_index(ir_builder *b, const ir_value *a) {
   ir_value index = ir_scalar_i64(b, TTPU_I64, 7);
   int64_t one = 1;
   index = ir_broadcast_to(b, index, 1, &one);
-  index = ir_check_index(b, index, 0, 3, "index 7");
+  index = ir_check_index(b, index, 0, 3, IR_BAD_INDEX, "index 7");
   ir_value real = ir_broadcast_to(b, ir_convert(b, index, TTPU_F32), 1, ir_type_of(b->func, a[0]).dims);
   return ir_binary(b, IR_ADD, a[0], real);
 }
@@ -499,13 +499,13 @@ static pjrt_executable *compile_with_checks(pjrt_client *c, pjrt_device *d) {
   ir_value wrong = ir_param(&b, ir_tensor(&b, TTPU_BOOL, 1, &four)), empty = ir_fill_i64(&b, TTPU_I64, 1, &none, 0),
            r[4];
   b.source = take;
-  r[0] = ir_take(&b, x, ir_check_index(&b, index, 0, size, "take()"), 0);
+  r[0] = ir_take(&b, x, ir_check_index(&b, index, 0, size, IR_BAD_INDEX, "take()"), 0);
   b.source = add;
-  ir_check_index(&b, empty, 0, 1, "nothing to check");
+  ir_check_index(&b, empty, 0, 1, IR_BAD_INDEX, "nothing to check");
   r[1] = ir_add(&b, x, ir_like_f64(&b, x, 1));
   b.source = twice;
   r[2] = ir_add(&b, x, x);
-  ir_check_not(&b, wrong, "twice() does not like this");
+  ir_check_not(&b, wrong, IR_BAD_VALUE, "twice() does not like this");
   b.source = sum;
   r[3] = ir_add(&b, ir_slice_dim(&b, r[0], 0, 0, 1, 1), ir_slice_dim(&b, r[2], 0, 0, 1, 1));
   ir_return(&b, 4, r);

@@ -58,7 +58,7 @@ static ttpu_status compile_checked(pjrt_device *d, pjrt_client *c, bool check, p
   b.source = add_source;
   results[0] = ir_add(&b, x, ir_like_f64(&b, x, 1));
   b.source = take_source;
-  if (check) index = ir_check_index(&b, index, 0, SIZE, "take");
+  if (check) index = ir_check_index(&b, index, 0, SIZE, IR_BAD_INDEX, "take");
   results[1] = ir_take(&b, x, index, 0);
   ir_return(&b, 2, results);
   f->donate = donate;

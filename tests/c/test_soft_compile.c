@@ -276,7 +276,8 @@ TEST(products_of_every_view) {
 TEST(an_index_out_of_range_is_found) {
   program p = program_begin();
   int64_t n = 50;
-  ir_value i = param(&p, TTPU_I64, 1, &n), c = ir_check_index(&p.b, i, 0, 6, "index_select"), r = ir_add(&p.b, c, c);
+  ir_value i = param(&p, TTPU_I64, 1, &n), c = ir_check_index(&p.b, i, 0, 6, IR_BAD_INDEX, "index_select"),
+           r = ir_add(&p.b, c, c);
   if (!program_compile(&p, false, 1, &r)) return;
   soft_block *in = block_of(&p, 0, 1), *out = NULL;
   CHECK_FAILS(TTPU_OUT_OF_RANGE, "index_select", soft_execute(p.e, hbm, &in, NULL, &out, NULL));
@@ -293,12 +294,12 @@ TEST(a_failed_check_spoils_only_what_needs_it) {
   p.b.source = "free";
   ir_value free_of = ir_add(&p.b, x, x);
   p.b.source = "first";
-  ir_value a = ir_check_index(&p.b, i, 0, 6, "first"), first = ir_add(&p.b, a, a);
+  ir_value a = ir_check_index(&p.b, i, 0, 6, IR_BAD_INDEX, "first"), first = ir_add(&p.b, a, a);
   p.b.source = "second";
-  ir_check_index(&p.b, i, 0, 7, "second");
+  ir_check_index(&p.b, i, 0, 7, IR_BAD_INDEX, "second");
   ir_value second = ir_multiply(&p.b, x, x);
   p.b.source = "third";
-  ir_check_index(&p.b, i, 0, 1000, "third");
+  ir_check_index(&p.b, i, 0, 1000, IR_BAD_INDEX, "third");
   ir_value third = ir_negate(&p.b, x), both = ir_add(&p.b, ir_convert(&p.b, first, TTPU_F32), second);
   if (!program_compile(&p, false, 5, (ir_value[]){free_of, first, second, third, both})) return;
   CHECK(soft_executable_can_fail_in_part(p.e));

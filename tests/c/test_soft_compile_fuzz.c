@@ -227,7 +227,7 @@ static ir_value op_move(fuzz *z) {
     }
     case 2: {
       if (t.rank == 0 || t.rank > 3 || t.dtype != TTPU_I32) return 0;
-      return ir_check_index(&z->b, x, -(1ll << 40), 1ll << 40, "fuzz");
+      return ir_check_index(&z->b, x, -(1ll << 40), 1ll << 40, IR_BAD_INDEX, "fuzz");
     }
     default: {
       int64_t dims[4];

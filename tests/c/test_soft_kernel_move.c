@@ -391,7 +391,7 @@ TEST(check_index) {
   test_op t;
   test_begin(&t);
   int64_t dims[2] = {7, 9};
-  ir_value v = ir_check_index(&t.b, test_param(&t, TTPU_I64, 2, dims), -3, 5, "index_select()");
+  ir_value v = ir_check_index(&t.b, test_param(&t, TTPU_I64, 2, dims), -3, 5, IR_BAD_INDEX, "index_select()");
   if (test_operands(&t, v, false)) {
     fill_indices(&t.operands[0].v, -3, 4);
     compare(&t, 0);
@@ -411,7 +411,7 @@ TEST(check_of_a_condition) { /* of bools: no index is named */
   test_op t;
   test_begin(&t);
   int64_t dims[2] = {7, 9};
-  ir_value v = ir_check_index(&t.b, test_param(&t, TTPU_BOOL, 2, dims), 0, 1, "elements lie outside");
+  ir_value v = ir_check_index(&t.b, test_param(&t, TTPU_BOOL, 2, dims), 0, 1, IR_BAD_VALUE, "elements lie outside");
   if (test_operands(&t, v, false)) {
     soft_view x = t.operands[0].v;
     for (int i = 0; i < 63; ++i) *(uint8_t *)test_element(&x, i) = 0;
