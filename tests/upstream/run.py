@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 FILES = """test_view_ops test_indexing test_shape_ops test_tensor_creation_ops test_type_promotion test_sort_and_select
 test_scatter_gather_ops test_reductions test_segment_reductions test_spectral_ops test_masked test_torch test_nn
 test_binary_ufuncs test_unary_ufuncs test_linalg test_modules test_ops test_autograd test_foreach test_optim""".split()
+LARGE = "64bit_indexing|_large_"
 SUFFIXES = {"cpu": "CPU", "tpu": "PRIVATEUSE1"}
 
 
@@ -114,6 +115,7 @@ def run_file(options, name: str, device: str, choice: list[str] | None = None) -
             "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // options.jobs)),
             "UPSTREAM_SUFFIX": SUFFIXES[device],
             "UPSTREAM_RESULTS": str(results),
+            "UPSTREAM_WITHOUT": options.without,
         }
         if choice is not None:
             chosen.write_text("\n".join(choice))
@@ -131,14 +133,14 @@ def run_file(options, name: str, device: str, choice: list[str] | None = None) -
         return run
 
 
-def compare_file(options, name: str, earlier: dict) -> Comparison:
-    """Run one file on both devices; with an earlier report only what failed on tpu, there."""
+def compare_file(options, name: str, earlier: dict, baseline: dict) -> Comparison:
+    """Run one file on both devices; with an earlier report only what failed on tpu, with a baseline not on cpu."""
     if earlier:
         cpu, tpu = Run(**earlier["cpu"]), Run(**earlier["tpu"])
         before = Comparison(name, cpu, tpu).counted()
         keys = [key for key, outcome in before.items() if outcome == "failed"]
     else:
-        cpu, tpu = run_file(options, name, "cpu"), Run({})
+        cpu, tpu = Run(**baseline["cpu"]) if baseline else run_file(options, name, "cpu"), Run({})
         keys = [key for key, result in cpu.results.items() if result["outcome"] == "passed"]
     if keys:
         now = run_file(options, name, "tpu", keys)
@@ -191,6 +193,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--again", type=Path, help="run only what failed on tpu according to this earlier --json report"
     )
+    parser.add_argument("--baseline", type=Path, help="take the cpu's results from this earlier --json report")
+    parser.add_argument(
+        "--without",
+        default=LARGE,
+        help=f"leave out tests whose names match, as they need too much memory; default: {LARGE}",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one a core")
     parser.add_argument("--timeout", type=int, default=120, help="seconds for one test; default: 120")
     parser.add_argument("--logs", type=Path, help="keep pytest's output, with tracebacks, in this folder")
@@ -211,10 +219,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, list, sum up."""
     options = parse(arguments)
     earlier = json.loads(options.again.read_text())["files"] if options.again else {}
+    baseline = json.loads(options.baseline.read_text())["files"] if options.baseline else {}
     comparisons = []
     for name in options.files:
         start = time.monotonic()
-        comparison = compare_file(options, name, earlier.get(name, {}))
+        comparison = compare_file(options, name, earlier.get(name, {}), baseline.get(name, {}))
         counted = list(comparison.counted().values())
         print(f"== {name}: {counted.count('passed')} of {len(counted)}, {time.monotonic() - start:.0f} s", flush=True)
         print_file(comparison)

@@ -3,6 +3,7 @@
 The settings come as environment variables, because pytest-xdist's workers inherit those:
 
 UPSTREAM_SUFFIX    only test classes that PyTorch made for a device, with this ending: CPU or PRIVATEUSE1
+UPSTREAM_WITHOUT   tests whose name matches this regular expression do not run
 UPSTREAM_CHOICE    a file with the keys of the tests to run, a line each; all of the device's without it
 UPSTREAM_RESULTS   the file that results are appended to
 """
@@ -62,6 +63,8 @@ class Choice:
     def __init__(self, suffix: str):
         self.suffix = suffix
         path = os.environ.get("UPSTREAM_CHOICE")
+        without = os.environ.get("UPSTREAM_WITHOUT")
+        self.without = re.compile(without) if without else None
         self.chosen = set(Path(path).read_text().splitlines()) if path else None
 
     def pytest_collectstart(self, collector):
@@ -74,6 +77,8 @@ class Choice:
 
         def wanted(item):
             if not is_of_device(item, self.suffix):
+                return False
+            if self.without and self.without.search(item.name):
                 return False
             return self.chosen is None or key_of(item.nodeid, self.suffix) in self.chosen
 
