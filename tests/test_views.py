@@ -344,3 +344,25 @@ def test_expanded_operands_and_results():
 
     for actual, expected in zip(run("tpu"), run("cpu"), strict=True):
         assert_same(actual, expected)
+
+
+def test_more_dimensions_than_a_program_has():
+    """Elementwise operators, copies and fills work on tensors of up to 64 dimensions; others name the limit."""
+    sizes = [1] * 18 + [2, 3]
+    host = torch.arange(6.0).reshape(sizes)
+    x = host.to("tpu")
+    assert_same((x + 1).relu(), host + 1)
+    assert_same(x + torch.ones(3, device="tpu"), host + 1)
+    assert_same(x.permute(*reversed(range(20))).contiguous(), host.permute(*reversed(range(20))).contiguous())
+    assert_same(torch.where(x > 2, x, -x), torch.where(host > 2, host, -host))
+    assert_same(x.expand([4] + [1] * 17 + [2, 3]).clone(), host.expand([4] + [1] * 17 + [2, 3]).clone())
+    y = x.clone()
+    y.mul_(2)[..., 0].fill_(7)
+    expected = host.clone()
+    expected.mul_(2)[..., 0].fill_(7)
+    assert_same(y, expected)
+    assert torch.rand([1] * 64, device="tpu").dim() == 64
+    with pytest.raises(RuntimeError, match=r"sum\.dim_IntList: tensors of more than 16 dimensions"):
+        x.sum(0)
+    with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
+        torch.zeros([1] * 65, device="tpu").sum(0)

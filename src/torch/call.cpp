@@ -117,12 +117,11 @@ void Packed::add_tensor(const at::Tensor &t) {
     m.flags = ATEN_UNDEFINED;
   } else {
     const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
-    TORCH_CHECK(impl->dim() <= TTPU_MAX_RANK, op.name, ": tensors of more than ", static_cast<int>(TTPU_MAX_RANK),
-                " dimensions are not supported on tpu, got ", impl->dim());
+    is_special = is_special || impl->dim() > TTPU_MAX_RANK;
     m.dtype = static_cast<uint8_t>(dtype_of(t.scalar_type()));
     m.rank = static_cast<uint8_t>(impl->dim());
     constexpr c10::DispatchKeySet bits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-    has_bits = has_bits || impl->key_set().has_any(bits);
+    is_special = is_special || impl->key_set().has_any(bits);
     c10::Device where = impl->device();
     if (where.type() == kTpu) {
       if (device < 0) device = where.index();
@@ -486,6 +485,14 @@ void call_resolved(const Operator &op, torch::jit::Stack *stack) {
   }
 }
 
+// The call of which a tensor is special.
+void call_special(const Operator &op, const Packed &p, torch::jit::Stack *stack) {
+  bool has_bits = false;
+  for (const at::Tensor *t : p.originals) has_bits |= t->defined() && (t->is_conj() || t->is_neg());
+  if (has_bits) call_resolved(op, stack);
+  else call_deep(op, stack);
+}
+
 // Written tensors of a list are new versions of themselves: PyTorch says so for single tensors, and leaves lists to the kernel.
 void bump_versions(const Operator &op, const Packed &p) {
   for (uint32_t arg : op.mutated) {
@@ -533,7 +540,7 @@ void call(const Operator &op, torch::jit::Stack *stack) {
   initialize();
   Packed p(op);
   pack(p, *stack);
-  if (p.has_bits) return call_resolved(op, stack);
+  if (p.is_special) return call_special(op, p, stack);
   Results r;
   record(p, [stack] { return *stack; }, r);
   replace_stack(op, r, stack);

@@ -43,7 +43,7 @@ struct Packed {
   c10::SmallVector<std::string, 1> text_owners;
   std::optional<at::Generator> generator;
   c10::DeviceIndex device = -1;
-  bool has_bits = false; // a tensor whose conjugate or negative bit is set
+  bool is_special = false; // a tensor whose conjugate or negative bit is set, or of more than TTPU_MAX_RANK dimensions
 
  private:
   void add_tensor(const at::Tensor &t);
@@ -98,6 +98,8 @@ std::optional<c10::OperatorHandle> find_operator(const std::string &name);
 // metadata.cpp: v with f(t) in the place of each tensor t, and `device` in that of a device.
 c10::IValue map_tensors(const c10::IValue &v, std::optional<c10::Device> device,
                         c10::function_ref<at::Tensor(const at::Tensor &)> f);
+// deep.cpp: the call on views of its tensors that have fewer dimensions; raises where there are none.
+void call_deep(const Operator &op, torch::jit::Stack *stack);
 // call.cpp: makes the results and records the call.
 void record(Packed &p, Box box, Results &r);
 // unboxed.cpp: a kernel of the operator's C++ signature, without IValues; none for rare signatures.

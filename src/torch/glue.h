@@ -3,6 +3,7 @@
 //   backend.cpp    allocator, device guard, streams, events, hooks, generator
 //   tensor.cpp     what needs PyTorch's own types: empty, views, set_, resize_, copies, reading a number
 //   call.cpp       one call of an operator: pack the arguments, find the results' metadata, record
+//   deep.cpp       calls on tensors of more dimensions than a program's may have
 //   register.cpp   rows of aten.def to dispatcher kernels, with their in-place and out variants; the fallback
 //   graph.cpp      graphs of torch.compile: a function recorded once, run again as one program
 //   module.cpp     the Python module torch_tpu._C

@@ -193,6 +193,7 @@ static void upload(const at::Tensor &self, const at::Tensor &src) {
   at::Tensor target = direct ? self : at::empty(src.sizes(), self.options());
   if (!direct) covers_storage(target, order);
   at::Tensor host = src.to(self.scalar_type()).resolve_conj().resolve_neg().permute(order).contiguous();
+  if (host.dim() > TTPU_MAX_RANK) host = host.view(-1);
   check(rt_storage_upload(storage_of(target), dtype_of(self.scalar_type()), static_cast<uint32_t>(host.dim()),
                           host.sizes().data(), host.const_data_ptr(), nullptr, nullptr));
   if (!direct) record_copy(self, target);

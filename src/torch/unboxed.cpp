@@ -144,7 +144,7 @@ struct Kernel {
     (push(p, args), ...);
     auto box = [&] { return c10::impl::boxArgs<Args...>(args...); };
     Results r;
-    if (p.has_bits) {
+    if (p.is_special) {
       torch::jit::Stack stack = box();
       call(*op, &stack);
       for (const c10::IValue &v : stack) r.owned.push_back(v.toTensor());
