@@ -106,7 +106,8 @@ static void load_segment(const frame *t, uint8_t *d, const uint8_t *s, int64_t n
   else gather_lanes(d, s, n, stride, bytes);
 }
 
-/* A matrix that lies across the tile (a transposed operand): runs down the segments, a cache line serves several. */
+/* A matrix that lies across the tile (a transposed operand): runs down the segments, a cache line serves several. A vector
+ * that is repeated over the lanes (a bias or scale of channels) is spread. */
 static bool load_across(const frame *t, const tile_port *port, uint8_t *d, int64_t segments) {
   const tile_bound *b = t->b;
   if (b->axis_count == 0 || segments < 4 || t->len < 4) return false;
@@ -114,6 +115,10 @@ static bool load_across(const frame *t, const tile_port *port, uint8_t *d, int64
   int64_t stride = port->strides[last];
   if (stride != port->bytes || port->lane == port->bytes || t->at[last] + segments > b->dims[last]) return false;
   const uint8_t *s = t->slots[b->slot_count + (uint32_t)(port - b->ports)];
+  if (port->lane == 0) {
+    b->kernels->expand[log2_bytes(port->bytes)](segments, t->len, d, s);
+    return true;
+  }
   for (int64_t l = 0; l < t->len; ++l)
     scatter_lanes(d + l * port->bytes, s + l * port->lane, segments, t->len * port->bytes, port->bytes);
   return true;
