@@ -64,6 +64,7 @@ static ttpu_status open_result(run *r, const opt_buffer *b) {
     uint32_t i = r->e->buffers[b->donor].number;
     if (r->donated && r->donated[i] && !is_lost(r, i) && is_exclusive(r->arguments[i])) {
       *result = soft_block_share(r->arguments[i]); /* the donated reference is given up at the end */
+      soft_block_forget(*result);
       return TTPU_OK;
     }
   }
@@ -119,6 +120,13 @@ static bool attention_has_kernel(const soft_view *q) {
   return q->dtype == TTPU_F32 || q->dtype == TTPU_BF16 || q->dtype == TTPU_F16 || q->dtype == TTPU_F64;
 }
 
+/* The parameter's block that the place lies in, if its value outlives this run: nothing writes it. */
+static soft_block *kept_block(const run *r, const opt_place *place) {
+  const opt_buffer *b = &r->e->buffers[place->buffer];
+  if (!r->arguments || b->kind != BUFFER_PARAM || b->written || is_lost(r, b->number)) return NULL;
+  return r->arguments[b->number];
+}
+
 static ttpu_status run_op(const run *r, const soft_step *s) {
   enum { FEW = 12 };
   uint32_t count = s->operand_count + s->result_count;
@@ -129,7 +137,7 @@ static ttpu_status run_op(const run *r, const soft_step *s) {
   const soft_view *x = views, *y = views + s->operand_count;
   ttpu_status status;
   switch (s->op->kind) {
-    case IR_DOT_GENERAL: status = opt_run_dot(s->op, x, y); break;
+    case IR_DOT_GENERAL: status = opt_run_dot(s->op, x, y, kept_block(r, &s->operands[1].place)); break;
     case IR_CONVOLUTION: status = opt_run_convolution(r->e->f, s->op, x, y); break;
     case IR_ATTENTION:
       status = attention_has_kernel(x) ? opt_run_attention(s->op, x, y) : soft_reference_op(r->e->f, s->op, x, y);

@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "soft/forms.h"
 #include "soft/queue.h"
 
 enum {
@@ -165,6 +166,7 @@ static ttpu_status check_host(soft_hbm *h, size_t bytes) {
   size_t reserve = 128u << 20, available = soft_host_memory_available();
   if (available > bytes + reserve) return TTPU_OK;
   trim(h, 0);
+  soft_forms_trim();
   h->fresh = CHECK_HOST_EVERY; /* look again next time */
   available = soft_host_memory_available();
   if (available > bytes + reserve) return TTPU_OK;
@@ -269,6 +271,7 @@ ttpu_status soft_block_new(soft_hbm *h, size_t bytes, soft_block **out) {
     b->class = class;
     b->release = NULL;
     b->b.hbm = h;
+    atomic_init(&b->b.forms, NULL);
   }
   b->b.bytes = bytes;
   atomic_store_explicit(&b->b.refs, 1, memory_order_relaxed);
@@ -319,6 +322,7 @@ void soft_block_free(soft_block *shared) {
   if (atomic_fetch_sub_explicit(&shared->refs, 1, memory_order_acq_rel) != 1) return;
   block *b = (block *)shared;
   soft_hbm *h = shared->hbm;
+  soft_block_forget(shared);
   if (!h) {
     if (b->release) b->release(shared->data, b->context);
     base_free(b);
@@ -372,6 +376,7 @@ void soft_hbm_reset_peak(soft_hbm *h) {
 
 void soft_hbm_trim(soft_hbm *h) {
   if (soft_forked()) return;
+  soft_forms_trim();
   pthread_mutex_lock(&h->lock);
   trim(h, 0);
   pthread_mutex_unlock(&h->lock);

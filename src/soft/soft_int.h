@@ -5,6 +5,7 @@
  *   plugin.c     the PJRT function table: clients, devices, buffers, events, executables
  *   topology.c   "v5e:2x2" -> chips with coordinates, cores, HBM size and peak rates
  *   hbm.c        a chip's memory: blocks, limit, statistics, recycling
+ *   forms.c      what is derived from a block's value and kept with it: weights in panels
  *   queue.c      a chip's stream: work in order, run by its own thread or by whoever waits
  *   compile.c    ir_func -> soft_executable: the ordered list of passes (opt/), tile programs (tile/)
  *   execute.c    runs the steps of an executable
@@ -60,6 +61,7 @@ typedef struct soft_block {
   size_t bytes;
   atomic_uint refs;
   soft_hbm *hbm;
+  _Atomic(struct soft_form *) forms; /* forms.h */
 } soft_block;
 
 ttpu_status soft_hbm_new(size_t limit, soft_hbm **out);
@@ -68,6 +70,7 @@ void soft_hbm_free(soft_hbm *h);
 ttpu_status soft_block_new(soft_hbm *h, size_t bytes, soft_block **out);
 soft_block *soft_block_share(soft_block *b); /* +1 */
 void soft_block_free(soft_block *b);         /* -1; NULL is fine */
+void soft_block_forget(soft_block *b);       /* its value is about to change: what was derived from it goes */
 
 typedef struct soft_hbm_stats {
   size_t limit, in_use, peak, largest, allocations, recycled_bytes; /* recycled: held free for reuse */

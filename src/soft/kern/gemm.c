@@ -128,6 +128,13 @@ ttpu_status kern_gemm_run(const kern_gemm *g) {
   return gemm_job_run(&job, g->workspace);
 }
 
+bool kern_gemm_wants_packed_b(const kern_gemm *g) {
+  if (g->m <= 0 || g->n <= 0 || g->k <= 0 || g->batch <= 0) return false;
+  gemm_job job;
+  make_job(g, &job);
+  return job.kernel && job.batch == 1 && job.b.data == g->b && job.n == g->n && gemm_job_is_blocked(&job);
+}
+
 size_t kern_gemm_workspace(const kern_gemm *g) {
   if (g->m <= 0 || g->n <= 0 || g->batch <= 0 || g->k < 0) return 0;
   gemm_job job;

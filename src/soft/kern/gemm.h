@@ -72,6 +72,7 @@ size_t kern_gemm_workspace(const kern_gemm *g);
 /* B in the micro-kernel's panels, to keep beside a weight and pass as b_packed in later products with the same
  * k, n, dtypes and precision (m, A, C and the epilogue are free). The layout is this machine's: never stored
  * on disk. `packed` is 64-byte aligned and holds kern_gemm_packed_b_bytes(g). Runs on the pool. */
+bool kern_gemm_wants_packed_b(const kern_gemm *g); /* would kern_gemm_run pack B of its own accord? */
 size_t kern_gemm_packed_b_bytes(const kern_gemm *g);
 ttpu_status kern_gemm_pack_b(const kern_gemm *g, void *packed);
 

@@ -435,6 +435,8 @@ static ttpu_status run_skinny(const gemm_job *j, const gemm_skinny *kernel, void
 
 /* ---- entry ----------------------------------------------------------------------------------- */
 
+bool gemm_job_is_blocked(const gemm_job *j) { return !is_small(j) && !skinny_for(j); }
+
 size_t gemm_job_workspace(const gemm_job *j) {
   if (is_small(j)) return 0;
   if (skinny_for(j)) {

@@ -131,6 +131,7 @@ typedef struct gemm_job {
   void *store_ctx;
 } gemm_job;
 
+bool gemm_job_is_blocked(const gemm_job *job); /* through packed panels: neither small nor skinny */
 size_t gemm_job_workspace(const gemm_job *job);
 ttpu_status gemm_job_run(const gemm_job *job, void *workspace);
 

@@ -199,7 +199,8 @@ ttpu_status opt_plan_memory(soft_executable *e);
 void opt_dump_steps(const soft_executable *e);
 void opt_count_execution(void);
 /* products.c: operands and results as soft_kernel_op has them. */
-ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y);
+/* `weight`: the block of a parameter in which operand 1 lies, its value good beyond this run; NULL: it is none. */
+ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y, soft_block *weight);
 ttpu_status opt_run_attention(const ir_op *op, const soft_view *x, const soft_view *y);
 ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y);
 /* region.c */

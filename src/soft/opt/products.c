@@ -1,6 +1,7 @@
 /* The products: dot_general, convolution and attention as calls of their kernels over views. */
 #include <string.h>
 
+#include "soft/forms.h"
 #include "soft/kern/attention.h"
 #include "soft/kern/conv.h"
 #include "soft/kern/gemm.h"
@@ -106,7 +107,22 @@ static ttpu_status run_batches(kern_gemm *g, const product *p, uint32_t dim, con
   return TTPU_OK;
 }
 
-ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y) {
+static ttpu_status pack_weight(void *product, void *data) { return kern_gemm_pack_b(product, data); }
+
+/* The panels of g's B, which lies in this block, if they are worth having. */
+static soft_form *packed_weight(kern_gemm *g, soft_block *weight) {
+  if (!kern_gemm_wants_packed_b(g)) return NULL;
+  const int64_t words[] = {(const char *)g->b - (const char *)weight->data,
+                           g->b_row,
+                           g->b_col,
+                           g->n,
+                           g->k,
+                           (int64_t)g->a_dtype << 32 | (int64_t)g->b_dtype << 16 | (int64_t)g->out << 8 | g->precision};
+  base_hash128 key = base_hash128_bytes((base_hash128){0, 0}, words, sizeof words);
+  return soft_form_get(weight, key, kern_gemm_packed_b_bytes(g), pack_weight, g, &g->b_packed);
+}
+
+ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y, soft_block *weight) {
   const ir_dot_general_attrs *at = IR_ATTRS(op, dot_general);
   if (!has_product(x, y)) return soft_reference_op(NULL, op, x, y);
   soft_view a = x[0], b = x[1], c = y[0];
@@ -141,7 +157,10 @@ ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y)
                  .a_batch = last_of(&p.batch, p.batch.a),
                  .b_batch = last_of(&p.batch, p.batch.b),
                  .c_batch = last_of(&p.batch, p.batch.c)};
+  g.a = a.data, g.b = b.data, g.c = c.data;
+  soft_form *form = weight && !b_memory && p.batch.count == 0 ? packed_weight(&g, weight) : NULL;
   status = run_batches(&g, &p, 0, a.data, b.data, c.data);
+  soft_form_put(form);
 out:
   base_free(a_memory);
   base_free(b_memory);
