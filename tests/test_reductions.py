@@ -24,3 +24,23 @@ def test_aminmax(name):
     for which in range(2):
         on_both(lambda x, i=which: CALLS[name](x)[i], x, rtol=0, atol=0)
         assert CALLS[name](x.to("tpu"))[which].stride() == CALLS[name](x)[which].stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8], ids=str)
+@pytest.mark.parametrize(
+    "ends", [(0, 7), (0, 0), (2, 5), (-3, 40), (0.9, 7.9)], ids=lambda ends: f"{ends[0]} to {ends[1]}"
+)
+def test_histc_of_integers(dtype, ends):
+    """The CPU counts floats alone; on tpu integers count as on CUDA, in their own dtype (experts' tokens in Transformers)."""
+    x = torch.tensor([[0, 1, 1, 2, 3], [3, 3, 5, 7, 7]], dtype=dtype)
+    low, high = (int(end) for end in ends)
+    expected = torch.histc(x.double(), bins=8, min=low, max=high).to(dtype)
+    actual = torch.histc(x.to("tpu"), bins=8, min=ends[0], max=ends[1])
+    assert actual.dtype == dtype and torch.equal(actual.cpu(), expected)
+
+
+def test_histc_of_integers_of_one_value():
+    x = torch.full((4,), 3, dtype=torch.int32, device="tpu")
+    assert torch.histc(x, bins=2).tolist() == [0, 4]
+    with pytest.raises(RuntimeError, match="bins"):
+        torch.histc(x, bins=0)

@@ -11,16 +11,35 @@ static void check_range(ir_builder *b, ir_value low, ir_value high, const char *
 
 /* ---- histc ----------------------------------------------------------------------------------------- */
 
-/* bins equal parts of [min, max], the last one closed; min == max means the data's own. What lies outside counts
- * nowhere: its index is bins, which the scatter drops. */
+/* Where each x lies among bins equal parts of [low, high]; the last one is closed. Integers are computed in 64 bits and
+ * divided down, as PyTorch does on CUDA: Transformers counts the tokens of each expert so. */
+static ir_value part_of(aten_lowering *c, ir_value x, ir_value low, ir_value high, int64_t bins) {
+  ir_builder *b = c->b;
+  ir_value from_low = ir_subtract(b, x, low), range = ir_subtract(b, high, low), index;
+  if (base_dtype_is_float((ttpu_dtype)aten_type(c, x).dtype)) {
+    ir_value part = ir_divide(b, from_low, range);
+    index = ir_floor(b, ir_multiply(b, part, aten_like(c, part, (double)bins)));
+  } else {
+    index = ir_divide(b, ir_multiply(b, from_low, aten_like(c, from_low, (double)bins)), range);
+  }
+  return ir_minimum(b, index, aten_like(c, index, (double)(bins - 1)));
+}
+
+/* bins equal parts of [min, max]; min == max means the data's own. What lies outside counts nowhere: its index is bins,
+ * which the scatter drops. */
 void lower_histc(aten_lowering *c) {
   ir_builder *b = c->b;
   int64_t bins = aten_int(c, 1), whole = 0;
   double low_number = aten_static(c, 2), high_number = aten_static(c, 3);
   ir_value x = nn_flatten(c, aten_in_math(c, 0));
+  bool whole_numbers = base_dtype_is_integer((ttpu_dtype)aten_meta(c, 0)->dtype);
+  if (whole_numbers) {
+    x = ir_convert(b, x, TTPU_I64);
+    low_number = trunc(low_number), high_number = trunc(high_number);
+  }
   ir_type t = aten_type(c, x);
-  ttpu_dtype dtype = (ttpu_dtype)t.dtype;
-  if (!base_dtype_is_float(dtype)) return (void)aten_fail(c, "a histogram of integers is not supported, as on CPU");
+  ttpu_dtype dtype = (ttpu_dtype)t.dtype, counted = (ttpu_dtype)aten_meta(c, 0)->dtype;
+  if (!whole_numbers) counted = dtype;
   ir_value low = ir_scalar_f64(b, dtype, low_number), high = ir_scalar_f64(b, dtype, high_number);
   if (low_number == high_number && ir_numel(t) > 0) {
     low = ir_reduce(b, IR_MINIMUM, x, 1, &whole);
@@ -28,22 +47,17 @@ void lower_histc(aten_lowering *c) {
     check_range(b, low, high, "torch.histc: the range of the elements is not finite");
   }
   ir_value same = ir_compare(b, IR_EQ, low, high), one = aten_like(c, low, 1);
-  ir_value wide_low = ir_select(b, same, ir_subtract(b, low, one), low);
-  ir_value wide_high = ir_select(b, same, ir_add(b, high, one), high);
-  low = aten_spread(c, wide_low, x);
-  high = aten_spread(c, wide_high, x);
-  ir_value part = ir_divide(b, ir_subtract(b, x, low), ir_subtract(b, high, low));
-  ir_value index = ir_floor(b, ir_multiply(b, part, aten_like(c, part, (double)bins)));
-  index = ir_minimum(b, index, aten_like(c, index, (double)(bins - 1)));
+  low = aten_spread(c, ir_select(b, same, ir_subtract(b, low, one), low), x);
+  high = aten_spread(c, ir_select(b, same, ir_add(b, high, one), high), x);
   ir_value inside = ir_and_bits(b, ir_compare(b, IR_GE, x, low), ir_compare(b, IR_LE, x, high));
-  index = ir_select(b, inside, index, aten_like(c, index, (double)bins));
-  index = ir_convert(b, index, TTPU_I64);
+  ir_value index = part_of(c, x, low, high, bins);
+  index = ir_convert(b, ir_select(b, inside, index, aten_like(c, index, (double)bins)), TTPU_I64);
   const int64_t column[2] = {ir_numel(t), 1};
   const int64_t zero = 0;
   const ir_scatter_attrs attrs = {
       .inserted_window_dims = {&zero, 1}, .scatter_dims_to_operand_dims = {&zero, 1}, .index_vector_dim = 1};
-  ir_value empty = ir_fill_f64(b, dtype, 1, &bins, 0);
-  aten_out(c, 0, ir_scatter(b, empty, ir_reshape(b, index, 2, column), aten_like(c, x, 1), &attrs, IR_ADD));
+  ir_value empty = ir_fill_f64(b, counted, 1, &bins, 0), ones = ir_fill_f64(b, counted, 1, &column[0], 1);
+  aten_out(c, 0, ir_scatter(b, empty, ir_reshape(b, index, 2, column), ones, &attrs, IR_ADD));
 }
 
 /* ---- histograms of points in several dimensions ----------------------------------------------------- */

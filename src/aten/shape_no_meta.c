@@ -92,6 +92,21 @@ static bool is_edges(const aten_call *call, const aten_tensor *edges) {
   return edges->rank == 1 && edges->dtype == aten_call_tensor(call, 0)->dtype && edges->sizes[0] > 1;
 }
 
+/* Of integers, which PyTorch's CPU does not count but its other devices do. Meta knows all others. */
+bool shape_histc(const aten_call *call, aten_shape *outs) { /* self, bins, min, max */
+  const aten_tensor *x = aten_call_tensor(call, 0);
+  int64_t bins = aten_call_int(call, 1, 100);
+  if (!x || !base_dtype_is_integer((ttpu_dtype)x->dtype) || bins <= 0) return false;
+  double ends[2] = {0, 0};
+  for (uint32_t i = 0; i < 2; ++i) {
+    const aten_number *n = aten_call_number(call, 2 + i);
+    if (n) ends[i] = n->dtype == TTPU_F64 ? n->value.d[0] : (double)n->value.i;
+  }
+  if (!isfinite(ends[0]) || !isfinite(ends[1]) || ends[0] > ends[1]) return false;
+  shape_of(&outs[0], x->dtype, 1, &bins);
+  return true;
+}
+
 bool shape_histogram_bins(const aten_call *call, aten_shape *outs) { /* self, bins, weight?, density */
   const aten_tensor *edges = aten_call_tensor(call, 1);
   if (!is_histogram(call, 0, 2) || !edges || !is_edges(call, edges)) return false;
