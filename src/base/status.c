@@ -19,6 +19,27 @@ static void drop_partial_character(char *text) {
   if (needed > back) text[length - 1 - back] = '\0';
 }
 
+/* How many bytes the character at s has (RFC 3629: no overlong forms, no surrogates); 0: it is none. */
+static size_t character_length(const unsigned char *s) {
+  if (s[0] < 0x80) return 1;
+  size_t length = s[0] < 0xC2 || s[0] > 0xF4 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+  for (size_t i = 1; i < length; ++i)
+    if ((s[i] & 0xC0) != 0x80) return 0;
+  if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF0 && s[1] < 0x90) ||
+      (s[0] == 0xF4 && s[1] > 0x8F))
+    return 0;
+  return length;
+}
+
+/* Names come from files that may be damaged. */
+static void replace_broken_characters(char *text) {
+  for (size_t i = 0; text[i] != '\0';) {
+    size_t length = character_length((const unsigned char *)text + i);
+    if (length == 0) text[i] = '?';
+    i += length == 0 ? 1 : length;
+  }
+}
+
 /* Formats into a buffer aside first, because an argument may be the old message itself. */
 __attribute__((format(printf, 3, 0))) static void message_set(const char *tail_mark, const char *tail,
                                                               const char *format, va_list args) {
@@ -28,6 +49,7 @@ __attribute__((format(printf, 3, 0))) static void message_set(const char *tail_m
   size_t length = strlen(text);
   snprintf(text + length, sizeof text - length, "%s%s", tail_mark, tail);
   if (strlen(text) == sizeof text - 1) drop_partial_character(text);
+  replace_broken_characters(text);
   memcpy(message, text, sizeof message);
 }
 

@@ -77,3 +77,8 @@ TEST(each_thread_has_its_own_message) {
   pthread_join(thread, NULL);
   CHECK_STR(base_message(), "ours");
 }
+
+TEST(what_is_no_utf8_is_replaced) {
+  base_fail(TTPU_INVALID_ARGUMENT, "a\xff%s\xed\xa0\x80 \xf0\x9f\x98\x80 \xc3", "\xc3\xa9");
+  CHECK_STR(base_message(), "a?\xc3\xa9??? \xf0\x9f\x98\x80 ?");
+}
