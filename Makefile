@@ -99,7 +99,7 @@ bench: build $(done)/run
 
 # ---- checks --------------------------------------------------------------------------------------------------------
 
-c_files = $(shell find src include tests/c tests/fuzz \( -name '*.[ch]' -o -name '*.cpp' \) ! -name '*.inc.c') # .inc.c: tables, laid out by hand
+c_files = $(shell find src include examples tests/c tests/fuzz \( -name '*.[ch]' -o -name '*.cpp' \) ! -name '*.inc.c') # .inc.c: tables, laid out by hand
 py_files = $(wildcard torch_tpu tests bench examples scripts)
 
 .PHONY: check format

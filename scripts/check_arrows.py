@@ -13,10 +13,11 @@ ALLOWED = {
     "aten": {"base", "ir"},
     "pjrt": {"base", "ir"},
     "check": {"base", "ir", "pjrt"},
+    "model": {"base", "ir", "pjrt"},
     "rt": {"base", "ir", "aten", "pjrt"},
     "aot": {"base", "pjrt"},
     "soft": {"base", "ir"},
-    "torch": {"base", "ir", "aten", "pjrt", "rt", "check"},
+    "torch": {"base", "ir", "aten", "pjrt", "rt", "check", "model"},
 }
 ALLOWED_FILES = {
     "soft": {"pjrt/abi.h", "pjrt/extension.h", "pjrt/functions.def", "pjrt/arguments.def"},

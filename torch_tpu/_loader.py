@@ -41,7 +41,7 @@ def _import_extension():
     return _C
 
 
-def _find_libtpu() -> str:
+def find_libtpu() -> str:
     """The library of an installed libtpu, without importing it; "" where there is none."""
     found = importlib.util.find_spec("libtpu")
     folders = found.submodule_search_locations if found else None
@@ -64,7 +64,7 @@ def load() -> None:
     _refuse_namesake()
     extension = _import_extension()
     soft = pathlib.Path(__file__).parent / "lib" / "libttpu_soft.so"
-    extension.set_plugin_paths(str(soft), _find_libtpu() if extension.chip_count() else "")
+    extension.set_plugin_paths(str(soft), find_libtpu() if extension.chip_count() else "")
     torch.utils.rename_privateuse1_backend("tpu")
     from torch_tpu import compile, tpu
 

@@ -2,11 +2,14 @@
 
 import argparse
 import json
+import os
+import pathlib
 import platform
 import sys
 
 import torch
 from torch_tpu import __version__
+from torch_tpu._loader import find_libtpu
 
 
 def info(_: argparse.Namespace) -> None:
@@ -62,8 +65,21 @@ def check_stablehlo(options: argparse.Namespace) -> int:
     return 1 if report.failed else 0
 
 
+def run_model(arguments: list[str]) -> int:
+    """Run a saved model (torch.tpu.export) on tensors from files, without Python."""
+    program = pathlib.Path(__file__).parent / "lib" / "ttpu-run"
+    libtpu = find_libtpu()
+    if libtpu:
+        os.environ.setdefault("TPU_LIBRARY_PATH", libtpu)  # taken on a machine with TPU chips alone
+    sys.stdout.flush()
+    os.execv(program, [str(program), *arguments])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["run"]:  # its options are the other program's
+        return run_model(given[1:])
     from torch_tpu.aot import command as aot_command
     from torch_tpu.operators import STATUSES
 
@@ -88,6 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     checking.add_argument("--json", action="store_true", help="one object with every case")
     checking.add_argument("--verbose", action="store_true", help="each case as it is run")
     checking.set_defaults(run=check_stablehlo)
+    commands.add_parser("run", help=run_model.__doc__, add_help=False)
     options = parser.parse_args(arguments)
     return options.run(options) or 0
 

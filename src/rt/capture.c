@@ -150,6 +150,21 @@ static void add_arguments(results *r) {
   add_addresses(r);
 }
 
+/* The numbers, and where random operators have theirs. */
+static ttpu_status copy_numbers(const rt_trace *t, rt_captured *out) {
+  uint32_t *slots = base_arena_alloc(&out->arena, t->count * sizeof *slots + 1);
+  out->f64_count = t->f64_count;
+  out->i64_count = t->i64_count;
+  out->f64s = base_arena_dup(&out->arena, t->f64s, t->f64_count * sizeof *t->f64s);
+  out->i64s = base_arena_dup(&out->arena, t->i64s, t->i64_count * sizeof *t->i64s);
+  if (slots == NULL || (t->f64_count && !out->f64s) || (t->i64_count && !out->i64s))
+    return base_no_memory((t->f64_count + t->i64_count) * sizeof *t->i64s);
+  for (uint32_t i = 0; i < t->count; ++i)
+    if (t->records[i]->op->row->flags & ATEN_RNG) slots[out->random_count++] = t->records[i]->random_slot;
+  out->random_slots = slots;
+  return TTPU_OK;
+}
+
 /* Lists arguments and results, and lowers the trace. */
 static ttpu_status build(rt_device *d, uint32_t count, rt_storage *const *returned, rt_captured *out) {
   const rt_trace *t = &d->trace;
@@ -168,9 +183,8 @@ static ttpu_status build(rt_device *d, uint32_t count, rt_storage *const *return
   for (uint32_t i = 0; i < count; ++i) add_result(&r, returned[i]);
   add_written(&r);
   out->operators = t->count;
-  ir_func *whole;
-  BASE_TRY(rt_trace_build(d, a, r.locals, out->result_count, donate, &whole));
-  return ir_decompose(whole, a, NULL, &out->func);
+  BASE_TRY(copy_numbers(t, out));
+  return rt_trace_build(d, a, r.locals, out->result_count, donate, &out->func);
 }
 
 /* What the program made has no data, in whatever storage it is. */

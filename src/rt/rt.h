@@ -153,9 +153,14 @@ typedef struct rt_captured_value {
 } rt_captured_value;
 typedef struct rt_captured {
   base_arena arena; /* of all that follows */
-  ir_func *func;    /* composites are decomposed */
+  ir_func *func;    /* with composites */
   uint32_t operators, argument_count, result_count;
   rt_captured_value *arguments, *results;
+  /* What the vectors of numbers held, and the places in i64s of a seed and, behind it, an offset. */
+  uint32_t f64_count, i64_count, random_count;
+  const double *f64s;
+  const int64_t *i64s;
+  const uint32_t *random_slots;
 } rt_captured;
 /* The error is that of lowering, which names the operator. Free *out whatever the outcome. */
 ttpu_status rt_capture_end(uint32_t device, uint32_t count, rt_storage *const *returned, rt_captured *out);

@@ -1,4 +1,5 @@
 // Capturing what Python code records as one program, for torch_tpu.aot.
+#include "ir/select.h"
 #include "torch/glue.h"
 
 #include <pybind11/pybind11.h>
@@ -20,6 +21,15 @@ std::vector<rt_storage *> storages_of(const py::list &tensors) {
     storages.push_back(storage_of(tensor));
   }
   return storages;
+}
+
+// The bytes, which are freed; throws where they failed.
+py::bytes take_bytes(ttpu_status status, base_text *text) {
+  if (status == TTPU_OK && text->failed) status = base_no_memory(text->length);
+  py::bytes bytes(text->data == nullptr ? "" : text->data, status == TTPU_OK ? text->length : 0);
+  base_text_free(text);
+  check(status);
+  return bytes;
 }
 
 // A captured program, for Python.
@@ -49,11 +59,50 @@ class Captured {
     for (const std::string &a : results) of_results.push_back(a.c_str());
     ir_annotations annotations{module.empty() ? nullptr : module.c_str(), of_arguments.data(), of_results.data()};
     base_text out{};
-    ttpu_status status = ir_func_print_annotated(program.func, &annotations, &out);
-    py::bytes bytes(out.data == nullptr ? "" : out.data, status == TTPU_OK ? out.length : 0);
-    base_text_free(&out);
-    check(status);
-    return bytes;
+    base_arena arena;
+    ir_func *plain = nullptr;
+    base_arena_init(&arena);
+    ttpu_status status = ir_decompose(program.func, &arena, nullptr, &plain);
+    if (status == TTPU_OK) status = ir_func_print_annotated(plain, &annotations, &out);
+    base_arena_free(&arena);
+    return take_bytes(status, &out);
+  }
+
+  // A program for files: (StableHLO text, portable artifact). Numbers are constants in it, but those of random operators.
+  // `results` are (number, sizes) of those that are wanted, `donated` the arguments whose place a result takes.
+  py::tuple exported(const std::vector<std::pair<uint32_t, std::vector<int64_t>>> &results,
+                     const std::vector<uint32_t> &donated) const {
+    std::vector<ir_data> constants(program.argument_count, ir_data{nullptr, false});
+    uint32_t at = program.argument_count - (program.f64_count > 0) - (program.i64_count > 0);
+    if (program.f64_count > 0) constants[at++] = {program.f64s, false};
+    if (program.i64_count > 0 && program.random_count == 0) constants[at] = {program.i64s, false};
+    std::unique_ptr<bool[]> donate(new bool[program.argument_count + 1]());
+    for (uint32_t i : donated) donate[i] = i < program.argument_count;
+    std::vector<uint32_t> numbers;
+    std::vector<ir_type> types;
+    for (const auto &[number, sizes] : results) {
+      TORCH_CHECK(number < program.result_count, "the program has no result ", number);
+      numbers.push_back(number);
+      types.push_back({program.results[number].type.dtype, static_cast<uint8_t>(sizes.size()), sizes.data()});
+    }
+    ir_selection selection{constants.data(), donate.get(), static_cast<uint32_t>(numbers.size()), numbers.data(),
+                           types.data()};
+    base_arena arena;
+    base_arena_init(&arena);
+    ir_func *func = nullptr;
+    base_text text{}, artifact{};
+    ttpu_status status = ir_func_select(program.func, &selection, &arena, &func);
+    if (status == TTPU_OK) status = ir_func_print(func, &text);
+    if (status == TTPU_OK) status = ir_func_write(func, 0, &artifact);
+    base_arena_free(&arena);
+    if (status != TTPU_OK) base_text_free(&text);
+    py::bytes artifact_bytes = take_bytes(status, &artifact), text_bytes = take_bytes(status, &text);
+    return py::make_tuple(text_bytes.attr("decode")(), artifact_bytes);
+  }
+
+  std::vector<int64_t> i64s() const { return {program.i64s, program.i64s + program.i64_count}; }
+  std::vector<uint32_t> random_slots() const {
+    return {program.random_slots, program.random_slots + program.random_count};
   }
 
   rt_captured program{};
@@ -96,7 +145,10 @@ void bind_capture(py::module_ &m) {
       .def_property_readonly(
           "results", [](const Captured &c) { return Captured::values(c.program.result_count, c.program.results); })
       .def_property_readonly("operators", [](const Captured &c) { return c.program.operators; })
-      .def("text", &Captured::text);
+      .def_property_readonly("i64s", &Captured::i64s)
+      .def_property_readonly("random_slots", &Captured::random_slots)
+      .def("text", &Captured::text)
+      .def("exported", &Captured::exported);
   m.def("capture_begin", [](int device, const py::list &arguments) {
     initialize();
     std::vector<rt_storage *> storages = storages_of(arguments);

@@ -159,7 +159,8 @@ static py::dict read_stablehlo(const std::string &text, const std::string &funct
 
 namespace ttpu {
 void bind_capture(py::module_ &m); // capture.cpp
-}
+void bind_model(py::module_ &m);   // model.cpp
+} // namespace ttpu
 
 PYBIND11_MODULE(_C, m) {
   using namespace ttpu;
@@ -215,6 +216,7 @@ PYBIND11_MODULE(_C, m) {
   });
   register_graph(m);
   bind_capture(m);
+  bind_model(m);
   m.def("seed_default_generators", &seed_default_generators);
   m.def("default_generator", [](int index) {
     return py::reinterpret_steal<py::object>(

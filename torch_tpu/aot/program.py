@@ -286,9 +286,22 @@ def _capture_module(module: torch.nn.Module, args: Sequence, kwargs: Mapping) ->
         return _record(run, [*tensors.items(), *inputs], device)
 
 
-def _module_of_exported(exported: torch.export.ExportedProgram) -> torch.nn.Module:
-    """The program's module, whose graph makes its tensors on tpu."""
-    module = exported.module()
+def _select(condition: Any, if_true: Callable, if_false: Callable, operands: Sequence) -> Any:
+    """``torch.cond`` without a decision on the host: both branches, and of each tensor the elements of one."""
+    if not isinstance(condition, torch.Tensor):
+        return (if_true if condition else if_false)(*operands)
+    return pytree.tree_map(
+        lambda a, b: torch.where(condition, a, b) if isinstance(a, torch.Tensor) else a,
+        if_true(*operands),
+        if_false(*operands),
+    )
+
+
+def move_graphs(module: torch.nn.Module) -> torch.nn.Module:
+    """Change an exported program's graphs, in place, so that they can be captured.
+
+    They make their tensors on tpu, and ``torch.cond`` decides there: its branches have no effects, so both may run.
+    """
     for part in module.modules():
         if not isinstance(part, torch.fx.GraphModule):
             continue
@@ -296,6 +309,10 @@ def _module_of_exported(exported: torch.export.ExportedProgram) -> torch.nn.Modu
             if node.target is torch.ops.aten._assert_tensor_metadata.default:  # it compares devices
                 part.graph.erase_node(node)
                 continue
+            if node.target is torch.ops.higher_order.cond:
+                node.target = _select
+            if node.target is torch.ops.higher_order.wrap_with_autocast:  # its first argument is a kind of device
+                node.args = ("tpu", *node.args[1:])
             move = lambda leaf: torch.device("tpu") if isinstance(leaf, torch.device) else leaf  # noqa: E731
             node.args, node.kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), move)
         part.recompile()
@@ -330,7 +347,7 @@ def capture(target: Any, args: Sequence = (), kwargs: Mapping | None = None, *, 
         If the function needs a value on the host: ``item()``, ``print``, a branch on a tensor.
     """
     if isinstance(target, torch.export.ExportedProgram):
-        target = _module_of_exported(target)
+        target = move_graphs(target.module())
     if isinstance(target, torch.nn.Module):
         return _capture_module(target, args, kwargs or {})
     if not callable(target):

@@ -5,6 +5,7 @@ It has what users of ``torch.cuda`` and ``torch.accelerator`` expect, under the 
 
 import contextlib
 import enum
+import importlib
 import types
 
 import torch
@@ -111,10 +112,12 @@ def is_initialized() -> bool:
     return _C.is_initialized()
 
 
-def __getattr__(name: str) -> bool:
+def __getattr__(name: str):
     # torch.utils.checkpoint asks for this name to decide whether there is random state to keep.
     if name == "_initialized":
         return _C.is_initialized()
+    if name == "export":  # it imports torch.export, which takes time that others need not spend
+        return importlib.import_module("torch_tpu.export")
     raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
 
 
