@@ -22,6 +22,7 @@ ALLOWED = {
 ALLOWED_FILES = {
     "soft": {"pjrt/abi.h", "pjrt/extension.h", "pjrt/functions.def", "pjrt/arguments.def"},
     "aot": {"soft/generations.def"},
+    "torch": {"soft/generations.def"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class _Loader(importlib.abc.Loader):
-    """Another loader, and a call behind it."""
+    """Another loader, and calls behind it."""
 
-    def __init__(self, loader: importlib.abc.Loader, then: Callable):
+    def __init__(self, loader: importlib.abc.Loader, then: list[Callable]):
         self.loader, self.then = loader, then
 
     def create_module(self, spec):
@@ -17,7 +17,8 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module) -> None:
         self.loader.exec_module(module)
-        self.then(module)
+        for call in self.then:
+            call(module)
 
     def __getattr__(self, name: str):
         return getattr(self.loader, name)  # get_source and the like
@@ -27,7 +28,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds the modules that somebody waits for, through the finders behind this one."""
 
     def __init__(self):
-        self.waiting: dict[str, Callable] = {}
+        self.waiting: dict[str, list[Callable]] = {}
 
     def find_spec(self, name, path, target=None):
         then = self.waiting.pop(name, None)
@@ -52,4 +53,4 @@ def when_imported(name: str, then: Callable) -> None:
         return
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    _finder.waiting[name] = then
+    _finder.waiting.setdefault(name, []).append(then)

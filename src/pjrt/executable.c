@@ -54,6 +54,46 @@ void pjrt_executable_free(pjrt_executable *e) {
 }
 
 uint32_t pjrt_executable_output_count(const pjrt_executable *e) { return e->output_count; }
+pjrt_device *pjrt_executable_device(const pjrt_executable *e) { return e->device; }
+
+static void read_costs(const PJRT_Executable_GetCostAnalysis_Args *costs, pjrt_cost *out) {
+  for (size_t i = 0; i < costs->num_properties; ++i) {
+    const PJRT_NamedValue *v = &costs->properties[i];
+    if (v->type != PJRT_NamedValue_kFloat && v->type != PJRT_NamedValue_kInt64) continue;
+    double value = v->type == PJRT_NamedValue_kFloat ? (double)v->float_value : (double)v->int64_value;
+    if (v->name_size == 5 && memcmp(v->name, "flops", 5) == 0) out->flops = value;
+    if (v->name_size == 14 && memcmp(v->name, "bytes accessed", 14) == 0) out->bytes_accessed = value;
+  }
+}
+
+/* What the plugin says; what it does not implement is no failure. */
+static ttpu_status ask_costs(const pjrt_client *c, PJRT_Executable *executable, pjrt_cost *out) {
+  ttpu_status status = TTPU_OK;
+  if (PLUGIN_HAS(c, Executable_GetCostAnalysis)) {
+    PJRT_Executable_GetCostAnalysis_Args costs = ARGS(Executable_GetCostAnalysis, .executable = executable);
+    status = CALL(c, Executable_GetCostAnalysis, &costs);
+    if (status == TTPU_OK) read_costs(&costs, out);
+    if (status != TTPU_OK && status != TTPU_UNIMPLEMENTED) return status;
+  }
+  if (!PLUGIN_HAS(c, Executable_GetCompiledMemoryStats)) return TTPU_OK;
+  PJRT_Executable_GetCompiledMemoryStats_Args memory =
+      ARGS(Executable_GetCompiledMemoryStats, .executable = executable);
+  status = CALL(c, Executable_GetCompiledMemoryStats, &memory);
+  if (status == TTPU_OK) out->temporaries = memory.temp_size_in_bytes;
+  return status == TTPU_UNIMPLEMENTED ? TTPU_OK : status;
+}
+
+ttpu_status pjrt_executable_get_cost(const pjrt_executable *e, pjrt_cost *out) {
+  const pjrt_client *c = e->device->client;
+  *out = (pjrt_cost){-1, -1, -1};
+  if (!PLUGIN_HAS(c, LoadedExecutable_GetExecutable) || !PLUGIN_HAS(c, Executable_Destroy)) return TTPU_OK;
+  PJRT_LoadedExecutable_GetExecutable_Args get = ARGS(LoadedExecutable_GetExecutable, .loaded_executable = e->loaded);
+  BASE_TRY(CALL(c, LoadedExecutable_GetExecutable, &get));
+  ttpu_status status = ask_costs(c, get.executable, out);
+  PJRT_Executable_Destroy_Args destroy = ARGS(Executable_Destroy, .executable = get.executable);
+  ttpu_status destroyed = CALL(c, Executable_Destroy, &destroy);
+  return status != TTPU_OK ? status : destroyed;
+}
 
 ttpu_status pjrt_executable_new(pjrt_device *d, uint32_t outputs, pjrt_executable **out) {
   pjrt_executable *e = base_calloc(1, sizeof *e);

@@ -84,6 +84,12 @@ void pjrt_device_trim(pjrt_device *d);       /* gives recycled memory back where
 ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_func *f, pjrt_executable **out);
 void pjrt_executable_free(pjrt_executable *e);
 uint32_t pjrt_executable_output_count(const pjrt_executable *e);
+pjrt_device *pjrt_executable_device(const pjrt_executable *e);
+typedef struct pjrt_cost {
+  double flops, bytes_accessed; /* of one run; -1 where the plugin does not say */
+  int64_t temporaries;          /* bytes; -1 likewise */
+} pjrt_cost;
+ttpu_status pjrt_executable_get_cost(const pjrt_executable *e, pjrt_cost *out);
 /* Enqueues and returns at once. donated[i]: the argument's buffer is consumed (still free the handle). Outputs are
  * new buffers, ready later; an error at run time is met by whoever awaits those that it spoils, and by
  * done(context, status), called once all has run (perhaps at once, on this thread; NULL: nobody to tell; not called

@@ -313,6 +313,7 @@ static ttpu_status start(const rt_graph *g, graph_run *r, rt_storage *const *sto
     g->numbers.i64s[g->random_slots[i] + 1] = (int64_t)(random.offset + g->random_offsets[i]);
   }
   BASE_TRY(rt_launch(d, g->program->executable, &g->numbers, g->input_count, r->buffers, r->donate, r->made));
+  ++g->program->runs;
   for (uint32_t i = 0; i < g->output_count; ++i) {
     r->values[i]->buffer = r->made[i];
     r->values[i]->state = RT_READY;

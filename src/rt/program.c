@@ -225,10 +225,11 @@ static ttpu_status note_compiled(const rt_trace *t, uint64_t compiled) {
 }
 
 /* With TTPU_PROGRAM_DIR=<folder>, what a plugin without our extension would get of each piece, in a file that is named
- * after the piece's first row and its text: all lowerings, for whoever compiles them elsewhere. */
-static void keep_text(const rt_trace *t, const ir_func *f) {
+ * after the piece's first row and its text: all lowerings, for whoever compiles them elsewhere. The hash of the text that
+ * is in the name; 0 where there is no file. */
+static uint64_t keep_text(const rt_trace *t, const ir_func *f) {
   const char *folder = getenv("TTPU_PROGRAM_DIR");
-  if (folder == NULL || folder[0] == '\0') return;
+  if (folder == NULL || folder[0] == '\0') return 0;
   base_arena arena;
   base_arena_init(&arena);
   base_text text = {0};
@@ -240,8 +241,9 @@ static void keep_text(const rt_trace *t, const ir_func *f) {
     status = ir_func_print(plain, &text);
   }
   FILE *file = NULL;
+  base_hash128 hash = {0, 0};
   if (status == TTPU_OK) {
-    base_hash128 hash = base_hash128_bytes((base_hash128){0, 0}, text.data, text.length);
+    hash = base_hash128_bytes((base_hash128){0, 0}, text.data, text.length);
     snprintf(path, sizeof path, "%s/%s-%016llx.mlir", folder, t->records[0]->op->row->name, (unsigned long long)hash.a);
     file = fopen(path, "w");
   }
@@ -253,11 +255,12 @@ static void keep_text(const rt_trace *t, const ir_func *f) {
   }
   base_text_free(&text);
   base_arena_free(&arena);
+  return file != NULL ? hash.a : 0;
 }
 
 /* Lowers and compiles the trace's piece. */
 static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t output_count, const bool *donate,
-                                 pjrt_executable **out) {
+                                 rt_program *p) {
   uint64_t before = compilations();
   base_arena *arena = base_alloc(sizeof *arena); /* pjrt takes it, and the plugin keeps it with the program */
   if (arena == NULL) return base_no_memory(sizeof *arena);
@@ -270,8 +273,10 @@ static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t
     return status;
   }
   ++rt_global.counters.programs_built;
-  keep_text(&d->trace, f);
-  BASE_TRY(pjrt_compile(rt_global.client, d->pjrt, arena, f, out));
+  p->text = keep_text(&d->trace, f);
+  p->operators = d->trace.count;
+  p->row = d->trace.records[0]->op->row->name;
+  BASE_TRY(pjrt_compile(rt_global.client, d->pjrt, arena, f, &p->executable));
   return note_compiled(&d->trace, compilations() - before);
 }
 
@@ -312,7 +317,7 @@ ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outpu
   p->users = 1;
   ttpu_status status = TTPU_OK;
   if (!rt_disk_enabled() || !load_piece(d, key, &p->executable)) {
-    status = compile_piece(d, outputs, output_count, donate, &p->executable);
+    status = compile_piece(d, outputs, output_count, donate, p);
     if (status == TTPU_OK && rt_disk_enabled()) store_piece(key, p->executable);
   }
   if (status != TTPU_OK) {
@@ -326,4 +331,22 @@ ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outpu
   if (++cache.count > PROGRAM_LIMIT) drop(cache.oldest);
   *out = p;
   return TTPU_OK;
+}
+
+/* ---- looking at programs ---- */
+
+ttpu_status rt_program_visit(uint32_t device, void (*visit)(void *context, const rt_program_info *info),
+                             void *context) {
+  if (device >= rt_global.device_count) return TTPU_OK;
+  ttpu_status status = TTPU_OK;
+  rt_lock();
+  for (rt_program *p = cache.oldest; p != NULL && status == TTPU_OK; p = p->newer) {
+    if (pjrt_executable_device(p->executable) != rt_global.devices[device].pjrt) continue;
+    rt_program_info info = {
+        .key = p->key.a, .text = p->text, .runs = p->runs, .operators = p->operators, .row = p->row};
+    status = pjrt_executable_get_cost(p->executable, &info.cost);
+    if (status == TTPU_OK) visit(context, &info);
+  }
+  rt_unlock();
+  return status;
 }

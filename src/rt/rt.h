@@ -58,6 +58,18 @@ void rt_forbid_compile(int delta);
 /* Forgets programs and metadata; bounds for both caches. */
 void rt_clear_caches(void);
 
+/* What is known of a program in the cache. */
+typedef struct rt_program_info {
+  uint64_t key, runs;
+  uint64_t text; /* it is in TTPU_PROGRAM_DIR, in the file <row>-<text in 16 hexadecimal digits>.mlir; 0: it is not */
+  uint32_t operators; /* calls that it was made of; 0, as `row` is NULL: it came from the disk */
+  const char *row;    /* of the first of these */
+  pjrt_cost cost;     /* of one run */
+} rt_program_info;
+/* All that the cache holds for a device, the one used last comes last. `visit` is called with the lock held: it calls
+ * nothing here. A graph's program that the cache has dropped is left out. */
+ttpu_status rt_program_visit(uint32_t device, void (*visit)(void *context, const rt_program_info *info), void *context);
+
 /* ---- storages --------------------------------------------------------------------------------- */
 
 typedef struct rt_storage rt_storage;
@@ -116,6 +128,10 @@ ttpu_status rt_synchronize(uint32_t device);
 /* Reads the whole storage, dense, waiting for it: `bytes` from the start into `to`. */
 ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes);
 bool rt_storage_is_ready(rt_storage *s); /* computed, not only recorded */
+/* The live storages of at least so many bytes, the newest first. `visit` is called with the lock held: it calls nothing
+ * here. */
+void rt_storage_visit(uint32_t device, size_t least, void (*visit)(void *context, const void *address, size_t bytes),
+                      void *context);
 
 /* ---- graphs ----------------------------------------------------------------------------------- */
 

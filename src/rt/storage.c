@@ -157,6 +157,14 @@ rt_storage *rt_storage_find(const void *address, size_t *begin) {
   return found;
 }
 
+void rt_storage_visit(uint32_t device, size_t least, void (*visit)(void *context, const void *address, size_t bytes),
+                      void *context) {
+  rt_lock();
+  for (rt_storage *s = rt_storage_newest; s != NULL; s = s->next)
+    if (s->device == device && s->bytes >= least && !s->is_absent) visit(context, s->address, s->bytes);
+  rt_unlock();
+}
+
 ttpu_status rt_storage_new(uint32_t device, size_t bytes, rt_storage **out) {
   return rt_storage_make(device, bytes, false, out);
 }

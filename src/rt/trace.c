@@ -359,6 +359,7 @@ static ttpu_status run_piece(rt_device *d, rt_piece *p) {
   BASE_TRY(plan(d, p));
   const rt_numbers numbers = {t->f64s, t->i64s, t->f64_count, t->i64_count};
   BASE_TRY(rt_launch(d, p->program->executable, &numbers, p->input_count, p->buffers, p->donate, p->made));
+  ++p->program->runs;
   for (uint32_t i = 0; i < p->output_count; ++i) {
     rt_value *v = t->locals[p->outputs[i]].value;
     v->buffer = p->made[i];

@@ -122,6 +122,13 @@ TEST(runs_an_add) {
   pjrt_executable *e = compile_floats(d, c, 5, 2, 0, add_both);
   REQUIRE(e);
   CHECK_EQ(pjrt_executable_output_count(e), 1);
+  CHECK(pjrt_executable_device(e) == d);
+  pjrt_cost cost;
+  if (CHECK_OK(pjrt_executable_get_cost(e, &cost))) {
+    CHECK(cost.flops >= 5); /* an addition an element, and what reading them takes */
+    CHECK(cost.bytes_accessed == 3 * 20);
+    CHECK_EQ(cost.temporaries, 0);
+  }
   pjrt_buffer *in[2] = {upload(d, 5, 1), upload(d, 5, 10)}, *out;
   REQUIRE_OK(pjrt_execute(e, 2, in, NULL, &out, NULL, NULL));
   CHECK_EQ(pjrt_buffer_bytes(out), 20);
