@@ -308,7 +308,7 @@ def _dynamic_sizes(exported: torch.export.ExportedProgram) -> dict[str, list[int
 def _random(captured: Any, drawn: int) -> tuple[dict | None, torch.Tensor | None]:
     """Where the program's random operators have their seed and offset, and that vector with both from zero on."""
     slots = captured.random_slots
-    if not slots:
+    if drawn == 0:  # dropout of nothing, as in attention
         return None, None
     numbers = list(captured.i64s)
     first = numbers[slots[0] + 1]
@@ -432,7 +432,7 @@ def _make_model(
     for argument in states:
         argument.role = "state"
     wanted = [(place(t), list(t.shape)) for t in [*outputs.values(), *(a.tensor for a in states)]]
-    text, bytecode = captured.exported(wanted, [arguments.index(a) for a in states])
+    text, bytecode = captured.exported(wanted, [arguments.index(a) for a in states], drawn > 0)
     random, numbers = _random(captured, drawn)
     weights = {a.name: a.like.cpu().contiguous().clone() for a in arguments if a.role != "input"}
     listed = [_value(a.name, a.role, a.like) for a in arguments]

@@ -68,14 +68,15 @@ class Captured {
     return take_bytes(status, &out);
   }
 
-  // A program for files: (StableHLO text, portable artifact). Numbers are constants in it, but those of random operators.
-  // `results` are (number, sizes) of those that are wanted, `donated` the arguments whose place a result takes.
+  // A program for files: (StableHLO text, portable artifact). Numbers are constants in it, but, with `random`, the vector
+  // that has those of random operators. `results` are (number, sizes) of those that are wanted, `donated` the arguments
+  // whose place a result takes.
   py::tuple exported(const std::vector<std::pair<uint32_t, std::vector<int64_t>>> &results,
-                     const std::vector<uint32_t> &donated) const {
+                     const std::vector<uint32_t> &donated, bool random) const {
     std::vector<ir_data> constants(program.argument_count, ir_data{nullptr, false});
     uint32_t at = program.argument_count - (program.f64_count > 0) - (program.i64_count > 0);
     if (program.f64_count > 0) constants[at++] = {program.f64s, false};
-    if (program.i64_count > 0 && program.random_count == 0) constants[at] = {program.i64s, false};
+    if (program.i64_count > 0 && !random) constants[at] = {program.i64s, false};
     std::unique_ptr<bool[]> donate(new bool[program.argument_count + 1]());
     for (uint32_t i : donated) donate[i] = i < program.argument_count;
     std::vector<uint32_t> numbers;
