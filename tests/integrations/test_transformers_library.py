@@ -1,0 +1,192 @@
+"""Transformers around its models: pipelines, device_map, the Trainer. The models themselves are in tests/hf."""
+
+import os
+
+import pytest
+from support import in_fresh_python
+from tiny_models import devices, tiny_llama, tiny_tokenizer, tokens
+
+import torch
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model and its tokenizer, saved."""
+    folder = tmp_path_factory.mktemp("model")
+    tiny_llama().save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+# ---- pipelines ---------------------------------------------------------------------------------------------------
+
+
+def test_pipeline_generates_what_the_cpu_does(folder):
+    greedy = {"max_new_tokens": 8, "do_sample": False}
+    texts = ["hello world", "the quick brown fox"]
+    expected = transformers.pipeline("text-generation", model=folder, device="cpu")(texts, **greedy)
+    on_tpu = transformers.pipeline("text-generation", model=folder, device="tpu")
+    assert on_tpu.model.device.type == "tpu"
+    assert on_tpu(texts, **greedy) == expected
+    assert on_tpu(texts, batch_size=2, **greedy)[1] == expected[1]
+
+
+def test_classification_pipeline():
+    config = transformers.BertConfig(
+        vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+    )
+    torch.manual_seed(0)
+    model = transformers.BertForSequenceClassification(config).eval()
+    make = lambda device: transformers.pipeline(  # noqa: E731 - the same twice
+        "text-classification", model=model, tokenizer=tiny_tokenizer(), device=device
+    )
+    expected = make("cpu")(["hello world", "a fox"])
+    for got, wanted in zip(make("tpu")(["hello world", "a fox"]), expected, strict=True):
+        assert got["label"] == wanted["label"] and got["score"] == pytest.approx(wanted["score"], abs=1e-6)
+
+
+@pytest.mark.parametrize("device", [None, 0, "tpu", "tpu:0", torch.device("tpu")])
+def test_pipeline_on_tpu(folder, device):
+    pipe = transformers.pipeline("text-generation", model=folder, device=device)
+    assert pipe.device.type == pipe.model.device.type == "tpu"
+
+
+@pytest.mark.parametrize("device", ["cpu", -1, torch.device("cpu")])
+def test_pipeline_on_the_cpu(folder, device):
+    pipe = transformers.pipeline("text-generation", model=folder, device=device)
+    assert pipe.device.type == pipe.model.device.type == "cpu"
+
+
+def test_pipeline_takes_a_placed_model_where_it_is(folder):
+    placed = transformers.AutoModelForCausalLM.from_pretrained(folder, device_map="auto")
+    pipe = transformers.pipeline("text-generation", model=placed, tokenizer=tiny_tokenizer())
+    assert pipe.device.type == pipe.model.device.type == "tpu"
+    assert pipe("hello", max_new_tokens=2, do_sample=False)[0]["generated_text"]
+    moved = transformers.pipeline("text-generation", model=tiny_llama().to("tpu"), tokenizer=tiny_tokenizer())
+    assert moved.device.type == moved.model.device.type == "tpu"
+
+
+# ---- device_map --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device_map", ["tpu", "tpu:0", "auto", "balanced", "sequential", {"": "tpu"}, {"": 0}, 0])
+def test_device_map(folder, device_map):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, device_map=device_map)
+    assert devices(model) == {"tpu"}
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    torch.testing.assert_close(model(tokens().to("tpu")).logits.cpu(), tiny_llama()(tokens()).logits)
+
+
+def test_device_map_cpu(folder):
+    assert devices(transformers.AutoModelForCausalLM.from_pretrained(folder, device_map="cpu")) == {"cpu"}
+
+
+@pytest.mark.parametrize("elsewhere", ["cpu", "disk"])
+def test_layers_kept_elsewhere(folder, tmp_path, elsewhere):
+    placed = dict.fromkeys(["model.embed_tokens", "lm_head", "model.layers.0", "model.norm", "model.rotary_emb"], "tpu")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, device_map={**placed, "model.layers.1": elsewhere}, offload_folder=tmp_path
+    )
+    torch.testing.assert_close(model(tokens().to("tpu")).logits.cpu(), tiny_llama()(tokens()).logits)
+
+
+def test_bitsandbytes_without_its_package_says_so(folder, monkeypatch):
+    from transformers.quantizers import quantizer_bnb_4bit
+
+    monkeypatch.setattr(quantizer_bnb_4bit, "is_bitsandbytes_available", lambda *_: False)
+    with pytest.raises(ImportError, match="requires bitsandbytes"):
+        transformers.AutoModelForCausalLM.from_pretrained(
+            folder, device_map="tpu", quantization_config=transformers.BitsAndBytesConfig(load_in_4bit=True)
+        )
+
+
+# ---- Trainer -----------------------------------------------------------------------------------------------------
+
+
+class Texts(torch.utils.data.Dataset):
+    """Rows of tokens that are their own labels."""
+
+    def __init__(self):
+        self.rows = tokens(48, 12)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict:
+        return {"input_ids": self.rows[index], "labels": self.rows[index]}
+
+
+def train(folder, resume=None, steps=6, **options) -> tuple:
+    """A Trainer after its steps, and the loss of each."""
+    arguments = transformers.TrainingArguments(
+        str(folder),
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        max_steps=steps,
+        save_steps=3,
+        logging_steps=1,
+        learning_rate=1e-3,
+        report_to=[],
+        disable_tqdm=True,
+        **options,
+    )
+    data = Texts()
+    trainer = transformers.Trainer(tiny_llama(attention_dropout=0.2), arguments, train_dataset=data, eval_dataset=data)
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("options", [{}, {"bf16": True}, {"optim": "adafactor", "gradient_checkpointing": True}])
+def test_trainer_resumes_with_the_same_numbers(tmp_path, options):
+    trainer, losses = train(tmp_path, **options)
+    assert trainer.args.device.type == trainer.accelerator.device.type == trainer.model.device.type == "tpu"
+    assert len(losses) == 6 and losses[-1] < losses[0]
+    checkpoint = os.path.join(tmp_path, "checkpoint-3")
+    resumed, again = train(tmp_path, checkpoint, **options)
+    assert again[3:] == losses[3:]  # attention dropout drew the same numbers
+    for name, tensor in trainer.model.state_dict().items():
+        assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+
+
+def test_trainer_evaluates_and_predicts(tmp_path):
+    trainer, _ = train(tmp_path, steps=1, bf16=True, bf16_full_eval=True)
+    assert 0 < trainer.evaluate()["eval_loss"] < 10
+    assert trainer.predict(Texts()).predictions.shape == (48, 12, trainer.model.config.vocab_size)
+
+
+def test_trainer_compiled_is_the_eager_one(tmp_path):
+    _, eager = train(tmp_path / "eager", steps=3)
+    _, compiled = train(tmp_path / "compiled", steps=3, torch_compile=True)
+    assert compiled == pytest.approx(eager, abs=1e-5)
+
+
+def test_trainer_on_the_cpu(tmp_path):
+    trainer, losses = train(tmp_path, steps=3, use_cpu=True)
+    assert trainer.args.device.type == trainer.accelerator.device.type == trainer.model.device.type == "cpu"
+    states = torch.load(tmp_path / "checkpoint-3" / "rng_state.pth", weights_only=False)
+    assert "tpu" not in states
+    _, on_tpu = train(tmp_path / "tpu", steps=1)
+    assert on_tpu[0] == pytest.approx(losses[0], rel=0.02)  # dropout draws other numbers
+
+
+def test_trainer_of_the_cpu_resumes_on_tpu(tmp_path):
+    train(tmp_path, steps=3, use_cpu=True)
+    _, losses = train(tmp_path, os.path.join(tmp_path, "checkpoint-3"))
+    assert len(losses) == 6
+
+
+def test_trainer_under_a_launcher_is_refused():
+    code = """
+import transformers
+try:
+    transformers.TrainingArguments("out", report_to=[]).device
+except RuntimeError as error:
+    print(error)
+"""
+    refusal = in_fresh_python(code, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2").stdout
+    assert "one of 2 processes" in refusal and "no backend for tpu" in refusal

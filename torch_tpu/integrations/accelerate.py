@@ -1,0 +1,132 @@
+"""Hugging Face accelerate 1.15: its branch for tpu.
+
+accelerate asks one function a kind of device (``is_xpu_available``, ``is_mlu_available``, …) and ends with CUDA or the
+CPU. What follows is the branch that it would have for tpu, a function each for the functions that have such branches.
+"""
+
+import os
+from types import ModuleType
+
+import torch
+from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method
+
+RNG_STATE_KEY = "torch_tpu_manual_seed"  # as torch_xpu_manual_seed and its like
+
+
+def _default_device(choose):
+    def default_device(self) -> torch.device:
+        device = choose(self)
+        return torch.device("tpu") if device.type == "cpu" and is_tpu_available() else device
+
+    return default_device
+
+
+def _prepare_backend(prepare):
+    def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
+        prepared = prepare(self, cpu, sagemaker_dp, backend)
+        launched = int(os.environ.get("LOCAL_RANK", -1)) != -1 and not cpu
+        if prepared[0] is not None or not launched or (self.device or self.default_device).type != "tpu":
+            return prepared
+        processes = int(os.environ.get("WORLD_SIZE", 1))
+        if processes > 1:
+            raise RuntimeError(
+                f"this is one of {processes} processes of a launcher, but torch.distributed has no backend for tpu "
+                "yet, and each process would train alone: start one process (accelerate launch --num_processes 1), or "
+                "train on the CPU (accelerate launch --cpu, or ACCELERATE_USE_CPU=1)"
+            )
+        return "gloo", prepared[1]  # accelerate makes a process group under any launcher
+
+    return _prepare_backend
+
+
+def _bytes(size: int | float | str) -> int | float:
+    from accelerate.utils import convert_file_size_to_int
+
+    return convert_file_size_to_int(size) if isinstance(size, str) else size
+
+
+def _get_max_memory(measure):
+    from accelerate.utils.modeling import logger
+
+    def get_max_memory(max_memory=None):
+        if not is_tpu_available():
+            return measure(max_memory)
+        # A device is a number here. The order counts: they are filled in this one.
+        devices = range(torch.tpu.device_count())
+        if max_memory is None:
+            return {**{index: torch.tpu.mem_get_info(index)[0] for index in devices}, **measure(None)}
+        numbered = {key: value for key, value in max_memory.items() if isinstance(key, int)}
+        for index in numbered.keys() - set(devices):
+            logger.warning(f"Device {index} is not available, available devices are {list(devices)}")
+        others = measure({key: value for key, value in max_memory.items() if key not in numbered})
+        return {**{index: _bytes(numbered[index]) for index in sorted(numbered)}, **others}
+
+    return get_max_memory
+
+
+def _clear_device_cache(clear):
+    def clear_device_cache(garbage_collection=False):
+        clear(garbage_collection)
+        if is_tpu_available() and torch.tpu.is_initialized():
+            torch.tpu.empty_cache()
+
+    return clear_device_cache
+
+
+def _should_reduce_batch_size(decide):
+    def should_reduce_batch_size(exception):
+        # accelerate reads the words of the message, and not every device's are CUDA's
+        return isinstance(exception, torch.OutOfMemoryError) or decide(exception)
+
+    return should_reduce_batch_size
+
+
+def _random_states_file(folder, process_index: int):
+    from accelerate.utils.constants import RNG_STATE_NAME
+
+    return os.path.join(folder, f"{RNG_STATE_NAME}_{process_index}.pkl")
+
+
+def _save_accelerator_state(save):
+    def save_accelerator_state(
+        output_dir, model_states, optimizers, schedulers, dataloaders, process_index, *rest, **more
+    ):
+        saved = save(output_dir, model_states, optimizers, schedulers, dataloaders, process_index, *rest, **more)
+        if is_tpu_available():
+            from accelerate.utils import load
+
+            path = _random_states_file(saved, process_index)
+            torch.save({**load(path), RNG_STATE_KEY: torch.tpu.get_rng_state_all()}, path)
+        return saved
+
+    return save_accelerator_state
+
+
+def _load_accelerator_state(restore):
+    def load_accelerator_state(input_dir, models, optimizers, schedulers, dataloaders, process_index, *rest, **more):
+        restored = restore(input_dir, models, optimizers, schedulers, dataloaders, process_index, *rest, **more)
+        path = _random_states_file(input_dir, process_index)
+        if is_tpu_available() and os.path.isfile(path):
+            from accelerate.utils import load
+
+            states = load(path)
+            if RNG_STATE_KEY in states:  # not in a checkpoint of another device
+                torch.tpu.set_rng_state_all(states[RNG_STATE_KEY])
+        return restored
+
+    return load_accelerator_state
+
+
+def apply(accelerate: ModuleType) -> None:
+    """Teach an imported accelerate about tpu."""
+    put_before_method(accelerate.PartialState, "default_device", _default_device)
+    put_before_method(accelerate.PartialState, "_prepare_backend", _prepare_backend)
+    put_before(
+        {
+            accelerate.utils.modeling.get_max_memory: _get_max_memory,
+            accelerate.utils.memory.clear_device_cache: _clear_device_cache,
+            accelerate.utils.memory.should_reduce_batch_size: _should_reduce_batch_size,
+            accelerate.checkpointing.save_accelerator_state: _save_accelerator_state,
+            accelerate.checkpointing.load_accelerator_state: _load_accelerator_state,
+        }
+    )
