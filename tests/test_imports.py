@@ -1,20 +1,30 @@
 """Calls that wait for the import of a module."""
 
 import importlib
+import importlib.machinery
 import importlib.util
 import sys
+import types
 
 import pytest
 
 from torch_tpu._imports import when_imported
 
+SOURCE = """
+import os, sys
+if os.environ.get("WAITED_FOR_FAILS"):
+    raise OSError
+sys.modules["waits"].wait_from_within(__name__)
+value = 1
+"""
+
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """The name of a module that can be imported and is not yet."""
-    (tmp_path / "waited_for.py").write_text(
-        "import os\nif os.environ.get('WAITED_FOR_FAILS'): raise OSError\nvalue = 1\n"
-    )
+    (tmp_path / "waited_for.py").write_text(SOURCE)
+    waits = types.SimpleNamespace(wait_from_within=lambda name: None)
+    monkeypatch.setitem(sys.modules, "waits", waits)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "waited_for"
     sys.modules.pop("waited_for", None)
@@ -53,11 +63,20 @@ def test_import_that_fails_may_be_tried_again(module, monkeypatch):
     assert importlib.import_module(module) is seen[0]
 
 
-def test_module_keeps_its_own_loader(module, tmp_path):
+def test_import_that_has_begun(module):
+    """A library that imports torch first is half imported when the backend is loaded."""
+    seen = []
+    wait = lambda name: when_imported(name, lambda found: seen.append(found.value))  # noqa: E731
+    sys.modules["waits"].wait_from_within = wait
+    importlib.import_module(module)
+    assert seen == [1]
+
+
+def test_nothing_is_left_in_the_module(module):
     when_imported(module, lambda found: None)
     imported = importlib.import_module(module)
-    other = importlib.util.find_spec("json")
-    assert type(imported.__loader__) is type(imported.__spec__.loader) is type(other.loader)
+    assert type(imported.__spec__) is importlib.machinery.ModuleSpec
+    assert type(imported.__loader__) is type(importlib.util.find_spec("json").loader)
 
 
 def test_module_that_does_not_exist():

@@ -1,32 +1,33 @@
 """Changes to modules that are made when they are imported, and only then."""
 
 import importlib.abc
-import importlib.machinery
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 
 
-class _Loader(importlib.abc.Loader):
-    """Another loader, and the calls behind it."""
+class _WatchedSpec(ModuleSpec):
+    """The specification of a module that somebody waits for.
 
-    def __init__(self, loader: importlib.abc.Loader, finder: "_Finder"):
-        self.loader, self.finder = loader, finder
+    Python's import notes in it whether the module is being made: the end of that is the one moment at which the module
+    is whole and nobody has used it, and comes too where the import began before there was anybody to wait.
+    """
 
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
+    @property
+    def _initializing(self) -> bool:
+        return self.__dict__["_initializing"]
 
-    def exec_module(self, module) -> None:
-        module.__spec__.loader = module.__loader__ = self.loader  # nothing is left of us in the module
-        self.loader.exec_module(module)
-        for then in self.finder.waiting.pop(module.__name__, ()):
-            then(module)
-
-    def __getattr__(self, name: str):
-        return getattr(self.loader, name)  # get_source and the like
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
+        self.__dict__["_initializing"] = value
+        if not value and self.name in sys.modules:  # it is not there where its import failed
+            self.__class__ = ModuleSpec
+            for then in _finder.waiting.pop(self.name, ()):
+                then(sys.modules[self.name])
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules that somebody waits for, through the finders behind this one.
+    """Finds the modules that somebody waits for, through the finders behind this one, and has them watched.
 
     Whoever only asks where a module is (``importlib.util.find_spec``) gets here too, so the calls wait for the import.
     """
@@ -40,8 +41,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         for finder in sys.meta_path:
             spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, self)
+                spec.__class__ = _WatchedSpec
                 return spec
         return None
 
@@ -50,10 +50,13 @@ _finder = _Finder()
 
 
 def when_imported(name: str, then: Callable) -> None:
-    """Call ``then(module)`` once, when the module ``name`` has been imported: at once if it is already."""
-    if name in sys.modules:
+    """Call ``then(module)`` once, when the import of the module ``name`` has ended: at once if it has already."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if name in sys.modules and not getattr(spec, "_initializing", False):
         then(sys.modules[name])
         return
+    if spec is not None:
+        spec.__class__ = _WatchedSpec
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     _finder.waiting.setdefault(name, []).append(then)

@@ -185,6 +185,21 @@ print("torch_tpu.integrations.accelerate" in sys.modules, accelerate.PartialStat
     assert alone == ["False", "accelerate.state", "0", "cpu"]
 
 
+def test_libraries_that_import_torch_themselves():
+    """torch loads the backend while their import has only begun."""
+    code = """
+import safetensors.torch
+import safetensors
+print(type(safetensors.safe_open).__name__)
+"""
+    assert in_fresh_python(code).stdout.split() == ["OfReader"]
+    code = """
+import accelerate
+print(accelerate.Accelerator().device, type(accelerate.__spec__).__name__, list(accelerate.utils.get_max_memory())[0])
+"""
+    assert in_fresh_python(code).stdout.split() == ["tpu", "ModuleSpec", "0"]
+
+
 def test_library_imported_before_us():
     code = """
 import accelerate
@@ -203,6 +218,23 @@ def test_one_of_several_processes_is_refused(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(RuntimeError, match=r"one of 2 processes .* no backend for tpu"):
         accelerate.Accelerator()
+
+
+def test_launch_of_several_processes_is_refused(tmp_path):
+    from accelerate.commands.launch import launch_command, launch_command_parser
+
+    script = tmp_path / "script.py"
+    script.write_text("import accelerate, sys\nopen(sys.argv[1], 'w').write(str(accelerate.Accelerator().device))\n")
+    options = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--num_processes"]
+
+    def launch(*arguments):
+        launch_command(launch_command_parser().parse_args([*options, *arguments, str(script), str(tmp_path / "out")]))
+        return (tmp_path / "out").read_text()
+
+    with pytest.raises(RuntimeError, match="--num_processes 2 would start one process"):
+        launch("2")
+    assert launch("1") == "tpu"
+    assert launch("2", "--cpu") == "cpu"
 
 
 def test_launcher_of_one_process(monkeypatch):

@@ -16,6 +16,7 @@ from torch_tpu._imports import when_imported
 INTEGRATIONS = {
     "safetensors": ("safetensors", "apply"),
     "accelerate": ("accelerate", "apply"),
+    "accelerate.commands.launch": ("accelerate", "apply_to_launcher"),
     "transformers.trainer": ("transformers", "apply_to_trainer"),
     "transformers.pipelines.base": ("transformers", "apply_to_pipelines"),
     "peft": ("peft", "apply"),

@@ -10,6 +10,10 @@ from types import ModuleType
 import torch
 from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method
 
+NO_PROCESSES = (
+    "torch.distributed has no backend for tpu yet, and each process would train alone: start one process "
+    "(accelerate launch --num_processes 1), or train on the CPU (accelerate launch --cpu, or ACCELERATE_USE_CPU=1)"
+)
 RNG_STATE_KEY = "torch_tpu_manual_seed"  # as torch_xpu_manual_seed and its like
 
 
@@ -29,11 +33,7 @@ def _prepare_backend(prepare):
             return prepared
         processes = int(os.environ.get("WORLD_SIZE", 1))
         if processes > 1:
-            raise RuntimeError(
-                f"this is one of {processes} processes of a launcher, but torch.distributed has no backend for tpu "
-                "yet, and each process would train alone: start one process (accelerate launch --num_processes 1), or "
-                "train on the CPU (accelerate launch --cpu, or ACCELERATE_USE_CPU=1)"
-            )
+            raise RuntimeError(f"this is one of {processes} processes of a launcher, but {NO_PROCESSES}")
         return "gloo", prepared[1]  # accelerate makes a process group under any launcher
 
     return _prepare_backend
@@ -115,6 +115,21 @@ def _load_accelerator_state(restore):
         return restored
 
     return load_accelerator_state
+
+
+def _simple_launcher(launch):
+    def simple_launcher(args):
+        on_cpu = args.cpu or os.environ.get("ACCELERATE_USE_CPU")
+        if (args.num_processes or 1) > 1 and not on_cpu and is_tpu_available():
+            raise RuntimeError(f"--num_processes {args.num_processes} would start one process, because {NO_PROCESSES}")
+        launch(args)
+
+    return simple_launcher
+
+
+def apply_to_launcher(launch: ModuleType) -> None:
+    """Teach an imported ``accelerate.commands.launch`` not to start one process where several are asked for."""
+    put_before({launch.simple_launcher: _simple_launcher})
 
 
 def apply(accelerate: ModuleType) -> None:
