@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "soft/forms.h"
+#include "soft/kern/scratch.h"
 #include "soft/queue.h"
 
 enum {
@@ -167,6 +168,7 @@ static ttpu_status check_host(soft_hbm *h, size_t bytes) {
   if (available > bytes + reserve) return TTPU_OK;
   trim(h, 0);
   soft_forms_trim();
+  kern_scratch_trim();
   h->fresh = CHECK_HOST_EVERY; /* look again next time */
   available = soft_host_memory_available();
   if (available > bytes + reserve) return TTPU_OK;
@@ -377,6 +379,7 @@ void soft_hbm_reset_peak(soft_hbm *h) {
 void soft_hbm_trim(soft_hbm *h) {
   if (soft_forked()) return;
   soft_forms_trim();
+  kern_scratch_trim();
   pthread_mutex_lock(&h->lock);
   trim(h, 0);
   pthread_mutex_unlock(&h->lock);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "soft/kern/attention_int.h"
+#include "soft/kern/scratch.h"
 
 enum { BLOCK_ROWS = 84, BLOCK_KEYS = 256, STREAM_ROWS = 8, STREAM_KEYS = 512 };
 
@@ -425,7 +426,7 @@ ttpu_status kern_attention_run(const kern_attention *a) {
   const size_t bytes = workspace_bytes(&t);
   char small[16384] __attribute__((aligned(64)));
   void *own = NULL;
-  t.workspace = a->workspace ? a->workspace : bytes <= sizeof small ? small : (own = base_alloc_aligned(64, bytes));
+  t.workspace = a->workspace ? a->workspace : bytes <= sizeof small ? small : (own = kern_scratch_new(bytes));
   if (!t.workspace) return base_no_memory(bytes);
   const double flops = 2.0 * (double)a->batch * (double)a->heads * (double)a->m * (double)a->n * (double)(a->d + a->e) *
                        (a->causal && a->m > 1 ? 0.5 : 1);
@@ -439,6 +440,6 @@ ttpu_status kern_attention_run(const kern_attention *a) {
   } else {
     base_pool_run(a->batch * a->kv_heads * t.row_blocks, 1, cost, run_blocks, &t);
   }
-  base_free(own);
+  kern_scratch_free(own);
   return TTPU_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "soft/kern/conv_int.h"
+#include "soft/kern/scratch.h"
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -436,9 +437,9 @@ ttpu_status kern_conv_run(const kern_conv *c) {
   if (is_empty(c)) return TTPU_OK;
   if (c->workspace) return run_phases(c, c->workspace, NULL);
   const size_t bytes = kern_conv_workspace(c);
-  void *own = bytes ? base_alloc_aligned(64, bytes) : NULL;
+  void *own = bytes ? kern_scratch_new(bytes) : NULL;
   if (bytes && !own) return base_no_memory(bytes);
   const ttpu_status status = run_phases(c, own, NULL);
-  base_free(own);
+  kern_scratch_free(own);
   return status;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "soft/kern/gemm_int.h"
+#include "soft/kern/scratch.h"
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -126,9 +127,11 @@ static void finish_tile(const gemm_job *j, int64_t batch, int64_t row0, int64_t 
 /* ---- blocking -------------------------------------------------------------------------------- */
 
 typedef struct gemm_blocking {
-  int64_t kc, mc;               /* values of k and rows of A in one packed block */
-  int64_t tile_rows, tile_cols; /* a task */
+  int64_t kc, mc; /* values of k and rows of A in one packed block */
+  int64_t tile_rows, tile_cols;
   int64_t row_tiles, col_tiles;
+  int64_t col_group;                    /* tiles side by side that are one task */
+  bool whole_a;                         /* a task packs its rows of A once, for all of k and all of its tiles */
   int64_t a_bytes, b_bytes, tile_bytes; /* a worker's workspace, each a multiple of 64 */
   int64_t worker_bytes;
   bool direct; /* accumulate in C */
@@ -178,9 +181,14 @@ static gemm_blocking block(const gemm_job *j) {
     else s.tile_rows = round_up(ceil_div(s.tile_rows, 2), kernel->mr);
   }
   s.mc = min64(most_mc, s.tile_rows);
-  const int64_t kc = gemm_padded(kernel, s.kc);
+  const int64_t kc = gemm_padded(kernel, s.kc), all_k = gemm_padded(kernel, j->k);
+  s.whole_a = s.col_tiles > 1 && s.mc == s.tile_rows && s.tile_rows * all_k * pb <= l2 / 2;
+  /* Two tasks for each thread are enough for balance: more would pack A more often. */
+  s.col_group = !s.whole_a     ? 1
+                : threads == 1 ? s.col_tiles
+                               : max64(1, min64(s.col_tiles, s.row_tiles * s.col_tiles * j->batch / (2 * threads)));
   const int64_t overhang = kernel->a_by_rows ? kernel->mr * kc * pb : 64; /* tiles are loaded whole */
-  s.a_bytes = round_up(s.mc * kc * pb + overhang, 64);
+  s.a_bytes = round_up(s.mc * (s.whole_a ? all_k : kc) * pb + overhang, 64);
   s.b_bytes = j->b.panels ? 0 : round_up(s.tile_cols * kc * pb, 64);
   s.tile_bytes = s.direct ? 0 : round_up(s.tile_rows * s.tile_cols * ab, 64);
   s.worker_bytes = s.a_bytes + s.b_bytes + s.tile_bytes + 64; /* 64: workers' parts fall into different sets */
@@ -224,35 +232,49 @@ static void multiply_block(const gemm_kernel *kernel, int64_t count, int64_t row
   }
 }
 
+/* Rows row0 .. row0+rows of A for one block of k, in panels. */
+static void pack_rows(const gemm_job *j, int64_t batch, int64_t row0, int64_t rows, int64_t k0, int64_t count,
+                      char *to) {
+  const gemm_kernel *kernel = j->kernel;
+  const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed), padded = gemm_padded(kernel, count);
+  const int height = panel_rows(kernel, rows);
+  for (int64_t i = 0; i < rows; i += height) {
+    const int lines = (int)min64(height, rows - i);
+    pack_panel(kernel, GEMM_A, &j->a, batch, row0 + i, lines, lines, k0, count, to + i * padded * pb);
+  }
+}
+
+/* The panels of B for columns col0 .. col0+cols and one block of k: those packed ahead, or made in `own`. */
+static const char *panels_of_b(const gemm_job *j, int64_t batch, int64_t col0, int64_t cols, int64_t k0, int64_t count,
+                               char *own) {
+  const gemm_kernel *kernel = j->kernel;
+  const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed), padded = gemm_padded(kernel, count);
+  const int64_t nr = kernel->nr;
+  if (j->b.panels) return (const char *)j->b.panels + (k0 * ceil_div(j->n, nr) * nr + col0 / nr * nr * padded) * pb;
+  for (int64_t col = 0; col < cols; col += nr)
+    pack_panel(kernel, GEMM_B, &j->b, batch, col0 + col, (int)min64(nr, cols - col), kernel->nr, k0, count,
+               own + col * padded * pb);
+  return own;
+}
+
+/* One tile of C. `packed`: A's panels for all of k lie in the workspace already. */
 static void run_tile(const gemm_task *t, int64_t batch, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
-                     char *workspace) {
+                     bool packed, char *workspace) {
   const gemm_job *j = t->job;
   const gemm_blocking *s = t->s;
   const gemm_kernel *kernel = j->kernel;
   const int64_t ab = (int64_t)base_dtype_bytes(kernel->acc), pb = (int64_t)base_dtype_bytes(kernel->packed);
-  char *a = workspace, *b_own = a + s->a_bytes, *tile = b_own + s->b_bytes;
+  char *own_b = workspace + s->a_bytes, *tile = own_b + s->b_bytes;
   char *c = s->direct ? (char *)j->c + (batch * j->c_batch + row0 * j->c_row + col0) * ab : tile;
   const int64_t c_row = s->direct ? j->c_row : s->tile_cols;
-  const int64_t all_panels = ceil_div(j->n, kernel->nr);
   int64_t k0 = 0;
   do {
-    const int64_t count = min64(s->kc, j->k - k0), padded = gemm_padded(kernel, count);
-    const int64_t b_panel = kernel->nr * padded * pb;
-    const char *b = b_own;
-    if (j->b.panels) {
-      b = (const char *)j->b.panels + (k0 * all_panels * kernel->nr + col0 / kernel->nr * kernel->nr * padded) * pb;
-    } else {
-      for (int64_t col = 0; col < cols; col += kernel->nr)
-        pack_panel(kernel, GEMM_B, &j->b, batch, col0 + col, (int)min64(kernel->nr, cols - col), kernel->nr, k0, count,
-                   b_own + col / kernel->nr * b_panel);
-    }
+    const int64_t count = min64(s->kc, j->k - k0), b_panel = kernel->nr * gemm_padded(kernel, count) * pb;
+    const char *b = panels_of_b(j, batch, col0, cols, k0, count, own_b);
+    char *a = workspace + (s->whole_a ? k0 * rows * pb : 0); /* blocks of k but the last have no padding */
     for (int64_t r = 0; r < rows; r += s->mc) {
       const int64_t block_rows = min64(s->mc, rows - r);
-      const int height = panel_rows(kernel, block_rows);
-      for (int64_t i = 0; i < block_rows; i += height) {
-        const int lines = (int)min64(height, block_rows - i);
-        pack_panel(kernel, GEMM_A, &j->a, batch, row0 + r + i, lines, lines, k0, count, a + i * padded * pb);
-      }
+      if (!packed) pack_rows(j, batch, row0 + r, block_rows, k0, count, a);
       multiply_block(kernel, count, block_rows, a, cols, b, b_panel, c + r * c_row * ab, c_row,
                      k0 > 0 || (s->direct && j->beta == 1));
     }
@@ -265,33 +287,87 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
   const gemm_task *t = ctx;
   const gemm_job *j = t->job;
   const gemm_blocking *s = t->s;
+  const int64_t groups = ceil_div(s->col_tiles, s->col_group);
   if (j->kernel->begin) j->kernel->begin();
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t row0 = i % s->row_tiles * s->tile_rows;
-    const int64_t col0 = i / s->row_tiles % s->col_tiles * s->tile_cols;
-    const int64_t batch = i / (s->row_tiles * s->col_tiles);
-    run_tile(t, batch, row0, min64(s->tile_rows, j->m - row0), col0, min64(s->tile_cols, j->n - col0),
-             t->workspace + worker * s->worker_bytes);
+    const int64_t row0 = i % s->row_tiles * s->tile_rows, batch = i / (s->row_tiles * groups);
+    const int64_t first = i / s->row_tiles % groups * s->col_group, last = min64(s->col_tiles, first + s->col_group);
+    for (int64_t col = first; col < last; ++col)
+      run_tile(t, batch, row0, min64(s->tile_rows, j->m - row0), col * s->tile_cols,
+               min64(s->tile_cols, j->n - col * s->tile_cols), s->whole_a && col > first,
+               t->workspace + worker * s->worker_bytes);
   }
   if (j->kernel->end) j->kernel->end();
 }
 
-static ttpu_status run_blocked(const gemm_job *j, void *workspace) {
-  const gemm_blocking s = block(j);
-  const int64_t tasks = s.row_tiles * s.col_tiles * j->batch;
-  const size_t bytes = (size_t)(s.worker_bytes * (tasks == 1 ? 1 : base_pool_size()));
+static int64_t task_count(const gemm_job *j, const gemm_blocking *s) {
+  return s->row_tiles * ceil_div(s->col_tiles, s->col_group) * j->batch;
+}
+
+typedef struct pack_task {
+  const gemm_kernel *kernel;
+  gemm_operand b;
+  int64_t n, k, kc, panels;
+  char *to;
+} pack_task;
+
+static void pack_b_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
+  const pack_task *t = ctx;
+  const int nr = t->kernel->nr;
+  const int64_t pb = (int64_t)base_dtype_bytes(t->kernel->packed);
+  (void)worker;
+  for (int64_t i = begin; i < end; ++i)
+    for (int64_t k0 = 0; k0 < t->k; k0 += t->kc) {
+      const int64_t count = min64(t->kc, t->k - k0);
+      pack_panel(t->kernel, GEMM_B, &t->b, 0, i * nr, (int)min64(nr, t->n - i * nr), nr, k0, count,
+                 t->to + (k0 * t->panels * nr + i * nr * gemm_padded(t->kernel, count)) * pb);
+    }
+}
+
+/* All of a job's B into panels, on the pool. */
+static void pack_whole_b(const gemm_job *j, void *to) {
+  const pack_task t = {.kernel = j->kernel,
+                       .b = j->b,
+                       .n = j->n,
+                       .k = j->k,
+                       .kc = block_of_k(j->kernel, j->k),
+                       .panels = ceil_div(j->n, j->kernel->nr),
+                       .to = to};
+  base_pool_run(t.panels, 1, j->n * j->k, pack_b_tasks, (void *)(uintptr_t)&t);
+}
+
+static size_t whole_b_bytes(const gemm_kernel *kernel, int64_t n, int64_t k) {
+  /* Only the last block of k has padding: block_of_k gives multiples of the unit. */
+  return (size_t)(round_up(n, kernel->nr) * gemm_padded(kernel, k)) * base_dtype_bytes(kernel->packed);
+}
+
+/* Would every row of tiles pack the same B again, in a product that is long enough for a barrier? */
+static bool packs_b_first(const gemm_job *j, const gemm_blocking *s) {
+  return !j->b.panels && !j->b.pack && j->batch == 1 && j->k > 0 && s->row_tiles > 1 && work(j) > 1e8;
+}
+
+static ttpu_status run_blocked(const gemm_job *given, void *workspace) {
+  gemm_job job = *given, *j = &job;
+  gemm_blocking s = block(j);
   char small[32768] __attribute__((aligned(64)));
-  void *own = NULL;
-  if (!workspace && bytes <= sizeof small) workspace = small;
-  if (!workspace) {
-    workspace = own = base_alloc_aligned(64, bytes);
-    if (!own) return base_no_memory(bytes);
+  void *own = NULL, *panels = NULL;
+  if (packs_b_first(j, &s)) {
+    j->b.panels = panels = kern_scratch_new(whole_b_bytes(j->kernel, j->n, j->k));
+    if (!panels) return base_no_memory(whole_b_bytes(j->kernel, j->n, j->k));
+    pack_whole_b(given, panels);
+    s = block(j);
   }
+  const int64_t tasks = task_count(j, &s);
+  const size_t bytes = (size_t)(s.worker_bytes * (tasks == 1 ? 1 : base_pool_size()));
+  if (!workspace && bytes <= sizeof small) workspace = small;
+  if (!workspace) workspace = own = kern_scratch_new(bytes);
   gemm_task t = {.job = j, .s = &s, .workspace = workspace};
-  if (tasks == 1) run_tasks(&t, 0, 1, 0);
-  else base_pool_run(tasks, max64(1, (int64_t)(20000 / max64(1, cost(j) / tasks))), cost(j), run_tasks, &t);
-  base_free(own);
-  return TTPU_OK;
+  if (workspace && tasks == 1) run_tasks(&t, 0, 1, 0);
+  else if (workspace)
+    base_pool_run(tasks, max64(1, (int64_t)(20000 / max64(1, cost(j) / tasks))), cost(j), run_tasks, &t);
+  kern_scratch_free(own);
+  kern_scratch_free(panels);
+  return workspace ? TTPU_OK : base_no_memory(bytes);
 }
 
 /* ---- small: no packing of A, B only where its columns are not contiguous ----------------------- */
@@ -409,7 +485,7 @@ static ttpu_status run_skinny(const gemm_job *j, const gemm_skinny *kernel, void
   char small[8192] __attribute__((aligned(64)));
   if (j->a.dtype != acc || (j->a.k != 1 && j->k > 1)) {
     const size_t bytes = (size_t)(rows * j->k * ab);
-    if (!workspace) workspace = bytes <= sizeof small ? small : (own = base_alloc_aligned(64, bytes));
+    if (!workspace) workspace = bytes <= sizeof small ? small : (own = kern_scratch_new(bytes));
     if (!workspace) return base_no_memory(bytes);
     for (int64_t r = 0; r < rows; ++r)
       gemm_convert_row(j->a.dtype, acc, j->k, at(j->a.data, j->a.dtype, r / j->m * j->a.batch + r % j->m * j->a.line),
@@ -429,7 +505,7 @@ static ttpu_status run_skinny(const gemm_job *j, const gemm_skinny *kernel, void
   /* Memory-bound: 20 GB/s; compute-bound beyond a few rows. */
   const int64_t bytes_cost = j->batch * j->n * line_bytes / 20;
   base_pool_run(j->batch * t.strips, 1, max64(bytes_cost, cost(j) * 2), run_skinny_tasks, &t);
-  base_free(own);
+  kern_scratch_free(own);
   return TTPU_OK;
 }
 
@@ -444,7 +520,7 @@ size_t gemm_job_workspace(const gemm_job *j) {
     return copies ? (size_t)(j->m * (j->a.batch ? j->batch : 1) * j->k) * base_dtype_bytes(j->kernel->acc) : 0;
   }
   const gemm_blocking s = block(j);
-  return (size_t)(s.worker_bytes * (s.row_tiles * s.col_tiles * j->batch == 1 ? 1 : base_pool_size()));
+  return (size_t)(s.worker_bytes * (task_count(j, &s) == 1 ? 1 : base_pool_size()));
 }
 
 ttpu_status gemm_job_run(const gemm_job *j, void *workspace) {
@@ -464,41 +540,18 @@ ttpu_status gemm_job_run(const gemm_job *j, void *workspace) {
 size_t kern_gemm_packed_b_bytes(const kern_gemm *g) {
   const gemm_kernel *kernel = gemm_kernel_get(g->a_dtype, g->b_dtype ? g->b_dtype : g->a_dtype, g->out, g->precision);
   if (!kernel || g->n <= 0 || g->k <= 0) return 0;
-  /* Only the last block of k has padding: block_of_k gives multiples of the unit. */
-  return (size_t)(round_up(g->n, kernel->nr) * gemm_padded(kernel, g->k)) * base_dtype_bytes(kernel->packed);
-}
-
-typedef struct pack_task {
-  const gemm_kernel *kernel;
-  gemm_operand b;
-  int64_t n, k, kc, panels;
-  char *to;
-} pack_task;
-
-static void pack_b_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
-  const pack_task *t = ctx;
-  const int nr = t->kernel->nr;
-  const int64_t pb = (int64_t)base_dtype_bytes(t->kernel->packed);
-  (void)worker;
-  for (int64_t i = begin; i < end; ++i)
-    for (int64_t k0 = 0; k0 < t->k; k0 += t->kc) {
-      const int64_t count = min64(t->kc, t->k - k0);
-      pack_panel(t->kernel, GEMM_B, &t->b, 0, i * nr, (int)min64(nr, t->n - i * nr), nr, k0, count,
-                 t->to + (k0 * t->panels * nr + i * nr * gemm_padded(t->kernel, count)) * pb);
-    }
+  return whole_b_bytes(kernel, g->n, g->k);
 }
 
 ttpu_status kern_gemm_pack_b(const kern_gemm *g, void *packed) {
   const ttpu_dtype b_dtype = g->b_dtype ? g->b_dtype : g->a_dtype;
-  pack_task t = {
-      .kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision), .n = g->n, .k = g->k, .to = packed};
-  if (!t.kernel)
+  const gemm_job j = {.kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision),
+                      .n = g->n,
+                      .k = g->k,
+                      .b = {.dtype = b_dtype, .data = g->b, .line = g->b_col, .k = g->b_row}};
+  if (!j.kernel)
     return base_fail(TTPU_INVALID_ARGUMENT, "gemm: no product of dtypes %d and %d into %d", (int)g->a_dtype,
                      (int)b_dtype, (int)g->out);
-  if (g->n <= 0 || g->k <= 0) return TTPU_OK;
-  t.b = (gemm_operand){.dtype = b_dtype, .data = g->b, .line = g->b_col, .k = g->b_row};
-  t.kc = block_of_k(t.kernel, t.k);
-  t.panels = ceil_div(t.n, t.kernel->nr);
-  base_pool_run(t.panels, 1, t.n * t.k, pack_b_tasks, &t);
+  if (g->n > 0 && g->k > 0) pack_whole_b(&j, packed);
   return TTPU_OK;
 }
