@@ -7,6 +7,7 @@ import sys
 import digits
 import embeddings
 import language_model
+import speech
 import tiny_gpt
 from _report import console, print_table
 
@@ -15,6 +16,7 @@ import torch
 PARTS = {
     "language_model": lambda output: language_model.main(),
     "embeddings": embeddings.main,
+    "speech": speech.main,
     "digits": lambda output: digits.main(),
     "gpt": tiny_gpt.main,
 }
