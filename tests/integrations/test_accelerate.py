@@ -185,14 +185,8 @@ print("torch_tpu.integrations.accelerate" in sys.modules, accelerate.PartialStat
     assert alone == ["False", "accelerate.state", "0", "cpu"]
 
 
-def test_libraries_that_import_torch_themselves():
-    """torch loads the backend while their import has only begun."""
-    code = """
-import safetensors.torch
-import safetensors
-print(type(safetensors.safe_open).__name__)
-"""
-    assert in_fresh_python(code).stdout.split() == ["OfReader"]
+def test_library_that_imports_torch_itself():
+    """torch loads the backend while the library's import has only begun."""
     code = """
 import accelerate
 print(accelerate.Accelerator().device, type(accelerate.__spec__).__name__, list(accelerate.utils.get_max_memory())[0])
@@ -234,7 +228,6 @@ def test_launch_of_several_processes_is_refused(tmp_path):
     with pytest.raises(RuntimeError, match="--num_processes 2 would start one process"):
         launch("2")
     assert launch("1") == "tpu"
-    assert launch("2", "--cpu") == "cpu"
 
 
 def test_launcher_of_one_process(monkeypatch):

@@ -1,7 +1,6 @@
 """Lightning's Trainer and Fabric with accelerator="tpu"."""
 
 import pytest
-from support import in_fresh_python
 from torch.utils.data import DataLoader, TensorDataset
 
 import torch
@@ -165,19 +164,14 @@ def test_fabric_trains_as_on_the_cpu(tmp_path):
         Fabric(accelerator="tpu", strategy="fsdp")
 
 
-def test_other_packages_and_processes():
-    code = """
-import torch, pytorch_lightning, lightning.pytorch, lightning.fabric, logging
-logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-print(pytorch_lightning.Trainer(logger=False).accelerator.name(), end=" ")
-import os
-os.environ.update(TORCHELASTIC_RUN_ID="1", WORLD_SIZE="2", RANK="0", LOCAL_RANK="0", GROUP_RANK="0",
-                  MASTER_ADDR="127.0.0.1", MASTER_PORT="29499", LOCAL_WORLD_SIZE="2")
-try:
-    lightning.pytorch.Trainer(logger=False)
-except ValueError as error:
-    print(error)
-"""
-    printed = in_fresh_python(code).stdout
-    assert printed.startswith("tpu Lightning on tpu runs one process"), printed
+def test_separate_package(tmp_path):
+    separate = pytest.importorskip("pytorch_lightning")
+    assert separate.Trainer(default_root_dir=tmp_path, logger=False).accelerator.name() == "tpu"
+
+
+def test_one_of_several_processes_is_refused(tmp_path, monkeypatch):
+    launched = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
+    for name, value in {**launched, "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29499"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="Lightning on tpu runs one process"):
+        trainer(tmp_path)
