@@ -350,6 +350,10 @@ typedef struct copy_task {
 } copy_task;
 
 static void gather(int64_t bytes, int64_t n, const char *from, int64_t from_step, char *to, int64_t to_step) {
+  if (from_step == 1 && to_step == 1) {
+    memcpy(to, from, (size_t)(n * bytes));
+    return;
+  }
 #define GATHER(T)                                                                                                  \
   for (int64_t i = 0; i < n; ++i) ((T *)(void *)to)[i * to_step] = ((const T *)(const void *)from)[i * from_step]; \
   return;
@@ -364,6 +368,19 @@ static void gather(int64_t bytes, int64_t n, const char *from, int64_t from_step
 #undef GATHER
 }
 
+/* One channel's taps, `to_step` apart. */
+static void copy_taps(const conv_plain *c, int64_t bytes, const char *from, char *to, int64_t to_step) {
+  int64_t step, taps = c->taps[0] * c->taps[1] * c->taps[2];
+  if (collapses(3, c->taps, c->kernel_spatial, &step)) {
+    gather(bytes, taps, from, step, to, to_step);
+    return;
+  }
+  for (int64_t z = 0; z < c->taps[0]; ++z)
+    for (int64_t y = 0; y < c->taps[1]; ++y, to += c->taps[2] * to_step * bytes)
+      gather(bytes, c->taps[2], from + (z * c->kernel_spatial[0] + y * c->kernel_spatial[1]) * bytes,
+             c->kernel_spatial[2], to, to_step);
+}
+
 static void copy_features(void *ctx, int64_t begin, int64_t end, int worker) {
   const copy_task *t = ctx;
   const conv_plain *c = t->plan->patches.conv;
@@ -373,14 +390,8 @@ static void copy_features(void *ctx, int64_t begin, int64_t end, int worker) {
   for (int64_t f = begin; f < end; ++f) {
     const char *from = c->kernel + (f / c->features * c->kernel_group + f % c->features * c->kernel_feature) * kb;
     char *to = t->to + f * t->plan->job.k * kb;
-    for (int64_t w = 0; w < taps; ++w) {
-      const char *tap =
-          from + (w % c->taps[2] * c->kernel_spatial[2] + w / c->taps[2] % c->taps[1] * c->kernel_spatial[1] +
-                  w / (c->taps[2] * c->taps[1]) * c->kernel_spatial[0]) *
-                     kb;
-      if (inner) gather(kb, c->channels, tap, c->kernel_channel, to + w * c->channels * kb, 1);
-      else gather(kb, c->channels, tap, c->kernel_channel, to + w * kb, taps);
-    }
+    for (int64_t i = 0; i < c->channels; ++i)
+      copy_taps(c, kb, from + i * c->kernel_channel * kb, to + i * (inner ? 1 : taps) * kb, inner ? c->channels : 1);
   }
 }
 

@@ -152,9 +152,22 @@ static void gather_rows(const conv_patches *t, const char *in, int64_t line0, in
 
 /* ---- by k: for one position, a run of channels or of taps ----------------------------------------- */
 
-static void copy_run(size_t element, int64_t n, const char *src, int64_t stride, char *dst) {
+/* Runs are a row of an image or a part of one: a call of memcpy costs more than most of them. */
+static inline void copy_bytes(char *to, const char *from, size_t n) {
+  if (n > 256) {
+    memcpy(to, from, n);
+    return;
+  }
+  for (; n >= 16; n -= 16, to += 16, from += 16) memcpy(to, from, 16);
+  if (n & 8) memcpy(to, from, 8), to += 8, from += 8;
+  if (n & 4) memcpy(to, from, 4), to += 4, from += 4;
+  if (n & 2) memcpy(to, from, 2), to += 2, from += 2;
+  if (n & 1) *to = *from;
+}
+
+static inline void copy_run(size_t element, int64_t n, const char *src, int64_t stride, char *dst) {
   if (stride == 1) {
-    memcpy(dst, src, (size_t)n * element);
+    copy_bytes(dst, src, (size_t)n * element);
     return;
   }
 #define COPY(T)                                                                 \
