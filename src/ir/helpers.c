@@ -33,8 +33,39 @@ static bool is_counting(uint32_t count, const int64_t *list) {
 
 ir_value ir_unary(ir_builder *b, ir_kind kind, ir_value x) { return append1(b, kind, x, NULL); }
 
+static bool is_zero(const ir_func *f, ir_value v) {
+  const ir_op *op = ir_def(f, v);
+  if (op && op->kind == IR_BROADCAST_IN_DIM) op = ir_def(f, op->operands[0]);
+  if (!op || op->kind != IR_CONSTANT || !IR_ATTRS(op, constant)->value.splat) return false;
+  const uint8_t *bytes = IR_ATTRS(op, constant)->value.bytes;
+  for (size_t i = 0; i < base_dtype_bytes((ttpu_dtype)ir_type_of(f, v).dtype); ++i)
+    if (bytes[i] != 0) return false;
+  return true;
+}
+
+/* v as zeros into a view of which something was written: the gradient of a slice. */
+static const ir_op *slice_of_zeros(const ir_func *f, ir_value v) {
+  const ir_op *op = ir_def(f, v);
+  return op && op->kind == IR_AS_STRIDED_UPDATE && is_zero(f, op->operands[0]) ? op : NULL;
+}
+
+/* x plus such a value: only the slice's elements are added, into x. The gradients of the many slices that a loop over time
+ * takes of one tensor so cost their own size each, not the tensor's. (Zeros of x keep their sign.) */
+static ir_value add_slice(ir_builder *b, ir_value x, const ir_op *update) {
+  const ir_as_strided_attrs *a = IR_ATTRS(update, as_strided);
+  const ir_value part = update->operands[1];
+  const ir_type view = TYPE(part);
+  ir_value sum = ir_add(b, ir_as_strided(b, x, view.rank, view.dims, a->strides.data, a->offset), part);
+  return ir_as_strided_update(b, x, sum, a->strides.data, a->offset);
+}
+
 ir_value ir_binary(ir_builder *b, ir_kind kind, ir_value x, ir_value y) {
   const ir_value operands[2] = {x, y};
+  if (kind == IR_ADD && !b->status) {
+    const ir_op *update;
+    if ((update = slice_of_zeros(b->func, y))) return add_slice(b, x, update);
+    if ((update = slice_of_zeros(b->func, x))) return add_slice(b, y, update);
+  }
   return ir_append(b, kind, 2, operands, NULL, 0, NULL, 0, NULL);
 }
 

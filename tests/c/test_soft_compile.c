@@ -451,6 +451,30 @@ static ttpu_status compile_and_run(void *context) {
   soft_executable_free(p.e);
   return status;
 }
+/* The gradients of slices: zeros with one slice written, added up. Each is added where it lies, and in place. */
+TEST(slices_of_zeros_are_added_in_place) {
+  enum { STEPS = 5 };
+  program p = program_begin();
+  ir_value parts[STEPS], sum = 0;
+  for (int i = 0; i < STEPS; ++i) parts[i] = param2(&p, 4, 8);
+  ir_value x = param(&p, TTPU_F32, 3, (int64_t[]){4, STEPS, 8});
+  for (int i = 0; i < STEPS; ++i) {
+    ir_value zeros = ir_fill_f64(&p.b, TTPU_F32, 3, (int64_t[]){4, STEPS, 8}, 0);
+    ir_value one = ir_as_strided_update(&p.b, zeros, parts[i], (int64_t[]){STEPS * 8, 1}, i * 8);
+    sum = i == 0 ? one : i % 2 ? ir_add(&p.b, sum, one) : ir_add(&p.b, one, sum);
+    CHECK_EQ(ir_def(p.f, sum)->kind, IR_AS_STRIDED_UPDATE);
+  }
+  ir_value ones = ir_fill_f64(&p.b, TTPU_F32, 3, (int64_t[]){4, STEPS, 8}, 1); /* not zeros: a sum of two tensors */
+  ir_value other = ir_as_strided_update(&p.b, ones, parts[0], (int64_t[]){STEPS * 8, 1}, 0);
+  ir_value r[3] = {sum, ir_add(&p.b, x, sum), ir_add(&p.b, x, other)};
+  CHECK_EQ(ir_def(p.f, r[1])->kind, IR_ADD);
+  CHECK_EQ(ir_def(p.f, r[2])->kind, IR_ADD);
+  if (!program_compile(&p, false, 3, r)) return;
+  CHECK(soft_executable_get_stats(p.e).temp_bytes < 3 * 4 * STEPS * 8 * 4); /* one tensor, not one a step */
+  program_check(&p, 0);
+  soft_executable_free(p.e);
+}
+
 TEST(no_memory_is_a_status) {
   if (!hbm) CHECK_OK(soft_hbm_new((size_t)1 << 32, &hbm));
   size_t before = soft_hbm_get_stats(hbm).in_use;
