@@ -345,6 +345,15 @@ static bool is_dropped(const binder *x, const tile_instr *in) {
   }
 }
 
+/* Do this instruction and the next make one: an operation and the rounding of its result? */
+static bool rounds_next(const binder *x, const tile_instr *in) {
+  const tile_instr *next = in + 1;
+  if (next == x->p->instrs + x->p->instr_count || in->op != TILE_MAP || next->op != TILE_MAP) return false;
+  if (in->table != TILE_MAP_KIND || in->type != TTPU_F32 || !x->b->kernels->rounded[in->kind]) return false;
+  return next->table == TILE_MAP_ROUND && next->type == TTPU_BF16 && next->a == in->dst && next->dst == in->dst &&
+         next->level == in->level && next->passes == in->passes;
+}
+
 static void bind_instr(binder *x, const tile_instr *in, tile_bound_instr *to) {
   const tile_prog *p = x->p;
   *to = (tile_bound_instr){.op = in->op, .level = in->level, .source = in};
@@ -362,7 +371,7 @@ static void bind_instr(binder *x, const tile_instr *in, tile_bound_instr *to) {
   to->a = slots[0], to->b = slots[1], to->c = slots[2];
   to->dst = in->op == TILE_STORE ? in->dst : resolve(x, in->dst);
   const tile_kernels *k = x->b->kernels;
-  if (in->op == TILE_MAP) to->kernel.map = map_kernel(k, in);
+  if (in->op == TILE_MAP) to->kernel.map = rounds_next(x, in) ? k->rounded[in->kind] : map_kernel(k, in);
   if (in->op == TILE_REDUCE)
     to->kernel.fold = (x->b->layout == LAYOUT_ROWS ? k->fold_rows : k->fold_columns)[in->extra][in->type];
 }
@@ -384,6 +393,7 @@ static ttpu_status bind_instrs(binder *x) {
       for (uint32_t i = 0; i < p->instr_count; ++i) {
         const tile_instr *in = &p->instrs[i];
         if (is_dropped(x, in)) continue;
+        if (rounds_next(x, in)) ++i;
         tile_list *list = list_of(b, in, pass);
         if (!list) continue;
         if (fill) bind_instr(x, in, &list->instrs[list->count++]);

@@ -76,6 +76,7 @@ typedef struct tile_kernels {
   tile_fn select[5], copy[5];                               /* by log2 of the bytes */
   tile_fold_fn expand[5];                                   /* the other way: x[r] over accumulator[r*len ..] */
   tile_fn round[TTPU_DTYPE_COUNT];                          /* f32 -> f32 that the small float holds exactly */
+  tile_fn rounded[IR_KIND_COUNT];                           /* map of F32, then round of BF16; NULL: not in one */
   tile_fn unpack[TTPU_DTYPE_COUNT], pack[TTPU_DTYPE_COUNT]; /* small float in memory <-> f32 */
   tile_fold_fn fold_rows[TILE_FOLD_COUNT][TTPU_DTYPE_COUNT], fold_columns[TILE_FOLD_COUNT][TTPU_DTYPE_COUNT];
 } tile_kernels;

@@ -457,6 +457,9 @@ MATH_INLINE uint32_t bf16_of_f32(float x) {
 }
 MATH_INLINE float f32_of_bf16(uint32_t u) { return f32_bits((int32_t)(u << 16)); }
 MAP1(round_BF16, float, float, f32_of_bf16(bf16_of_f32(x)))
+#define ROUNDED(K) MAP2(rounded_##K, float, float, f32_of_bf16(bf16_of_f32(F32_##K(x, y))))
+#include "soft/tile/prog.def"
+#undef ROUNDED
 MAP1(pack_BF16, float, uint16_t, bf16_of_f32(x))
 MAP1(unpack_BF16, uint16_t, float, f32_of_bf16(x))
 MAP1(round_F8E5M2, float, float, base_f32_from_f8e5m2(base_f8e5m2_from_f32(x)))
@@ -666,6 +669,8 @@ FOLD_KERNELS(OR_BOOL, uint8_t, uint8_t, BITS_OR, 256)
   t->convert[TTPU_F64][TTPU_##to] = convert_F64_##to, t->convert[TTPU_C64][TTPU_##to] = convert_C64_##to;              \
   t->convert[TTPU_C128][TTPU_##to] = convert_C128_##to;
 #define SET_SMALL(T) t->round[TTPU_##T] = round_##T, t->pack[TTPU_##T] = pack_##T, t->unpack[TTPU_##T] = unpack_##T;
+
+#define ROUNDED(K) t->rounded[IR_##K] = rounded_##K;
 
 void KERNELS(tile_kernels *t);
 void KERNELS(tile_kernels *t) {
