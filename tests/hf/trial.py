@@ -1,0 +1,431 @@
+"""What the sweep does with one model: the same on the CPU and on tpu, and whether both agree.
+
+Tolerances follow from the dtype alone. In f32 a tensor agrees if no element differs by more than `SLACK` units in the
+last place of its largest one; one that does not may still be no worse than the CPU's own is beside f64. In bf16
+rounding differs with the order of the operations, so the result is held against the f32 one: it may be `WORSE` times
+as far off as the CPU's.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+import torch
+
+SLACK = 4096
+WORSE = 4
+RATE = 1e-3
+NEW_TOKENS = 6
+
+GENERATIONS: dict[str, dict[str, Any]] = {
+    "greedy": {"do_sample": False},
+    "static cache": {"do_sample": False, "cache_implementation": "static", "disable_compile": True},
+    "beam": {"do_sample": False, "num_beams": 2},
+    "sampling": {"do_sample": True, "top_k": 20},
+}
+
+
+@dataclasses.dataclass
+class Case:
+    """A model on the CPU with what to call it with.
+
+    Attributes
+    ----------
+    model
+        With weights, in training mode or not.
+    batch
+        Keyword arguments of a call, on the CPU.
+    labels
+        What the model's own loss wants, or None: then the loss is made from the outputs.
+    generates
+        Whether `generate` is tried.
+    notes
+        What was built: the class, the plan it was shrunk with, the number of parameters.
+    """
+
+    model: torch.nn.Module
+    batch: dict[str, Any]
+    labels: torch.Tensor | None = None
+    generates: bool = False
+    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Disagreement(Exception):
+    """Both devices have a result, and they differ."""
+
+
+class HostRandomness(TorchDispatchMode):
+    """Random operators draw on the CPU whatever the device, so that two devices draw the same numbers."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags or "attention" in func.name():
+            return func(*args, **kwargs)
+        devices = []
+
+        def to_host(item: Any) -> Any:
+            if torch.is_tensor(item) and item.device.type != "cpu":
+                devices.append(item.device)
+                return item.cpu()
+            return item
+
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type != "cpu":
+            devices.append(torch.device(device))
+            kwargs = {**kwargs, "device": "cpu"}
+        drawn = func(*tree_map(to_host, args), **tree_map(to_host, kwargs))
+        if not devices:
+            return drawn
+        if func.name().split("::")[1].split(".")[0].endswith("_"):
+            return args[0].copy_(drawn)
+        return tree_map(lambda item: item.to(devices[0]) if torch.is_tensor(item) else item, drawn)
+
+
+def tensors(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors of an output with their paths; caches are left out."""
+    if depth > 6 or value is None or "Cache" in type(value).__name__:
+        return
+    if torch.is_tensor(value):
+        yield path or "output", value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from tensors(item, f"{path}.{key}" if path else str(key), depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from tensors(item, f"{path}[{index}]", depth + 1)
+    elif dataclasses.is_dataclass(value):
+        yield from tensors(vars(value), path, depth + 1)
+
+
+def make_loss(output: Any) -> torch.Tensor:
+    """The model's own loss, else the mean squares of all its outputs that have a gradient."""
+    own = output.get("loss") if isinstance(output, dict) else None
+    if torch.is_tensor(own) and own.numel() == 1 and own.requires_grad:
+        return own.reshape(())
+    parts = [item.float().square().mean() for _, item in tensors(output) if item.requires_grad and item.numel()]
+    if not parts:
+        raise ValueError("no output has a gradient")
+    return torch.stack(parts).sum()
+
+
+def randomize(model: torch.nn.Module) -> None:
+    """Move every weight a little off its initial value: branches that start at zero would hide what is in them."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if not parameter.is_floating_point():
+                continue
+            if not parameter.isfinite().all() or (parameter.numel() and parameter.abs().max() > 1e4):
+                parameter.zero_()
+            parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter.dtype) * 0.02)
+
+
+def moved(batch: Any, device: str, dtype: torch.dtype) -> Any:
+    """A batch on a device, its floating-point values in a dtype."""
+
+    def move(item: Any) -> Any:
+        if not torch.is_tensor(item):
+            return item
+        return item.to(device, dtype) if item.is_floating_point() else item.to(device)
+
+    return tree_map(move, batch)
+
+
+@dataclasses.dataclass
+class Result:
+    """What one device gave: outputs, loss, gradients and the weights after a step, all brought to the CPU."""
+
+    outputs: dict[str, torch.Tensor]
+    gradients: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+    weights: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+
+
+def host(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().cpu().clone()
+
+
+def forward(model: torch.nn.Module, batch: dict[str, Any], call: Callable | None = None) -> Result:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        output = (call or model.eval())(**batch)
+    return Result({name: host(value) for name, value in tensors(output)})
+
+
+def train(model: torch.nn.Module, batch: dict[str, Any], training: bool, call: Callable | None = None) -> Result:
+    """Forward, loss, backward and a step of AdamW."""
+    torch.manual_seed(0)
+    model.train(training)
+    model.zero_grad()
+    output = (call or model)(**batch)
+    loss = make_loss(output)
+    loss.backward()
+    result = Result({"loss": host(loss), **{name: host(value) for name, value in tensors(output)}})
+    parameters = list(model.named_parameters())
+    result.gradients = {name: host(value.grad) for name, value in parameters if value.grad is not None}
+    # With a large eps the step is a smooth function of the gradient: a rounding error does not become a sign.
+    torch.optim.AdamW(model.parameters(), lr=RATE, eps=1e-3).step()
+    result.weights = {name: host(value) for name, value in [*parameters, *model.named_buffers()]}
+    return result
+
+
+def distance(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest difference, where both are finite."""
+    difference = (actual.double() - expected.double()).abs()
+    difference = difference[expected.isfinite() & actual.isfinite()]
+    return difference.max().item() if difference.numel() else 0.0
+
+
+def largest(value: torch.Tensor) -> float:
+    finite = value[value.isfinite()].double().abs()
+    return finite.max().item() if finite.numel() else 0.0
+
+
+def same_kind(name: str, actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Sizes, dtype, and where values are not finite."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        raise Disagreement(
+            f"{name}: {actual.dtype} {list(actual.shape)} on tpu, {expected.dtype} {list(expected.shape)} on the CPU"
+        )
+    if expected.is_floating_point() and not torch.equal(actual.isnan(), expected.isnan()):
+        raise Disagreement(
+            f"{name}: NaN in {int(actual.isnan().sum())} elements, {int(expected.isnan().sum())} on the CPU"
+        )
+
+
+def real(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value) if value.is_complex() else value
+
+
+def compare(
+    actual: dict[str, torch.Tensor],
+    expected: dict[str, torch.Tensor],
+    truth: Callable[[], dict[str, torch.Tensor] | None],
+    absolute: float = 0.0,
+) -> None:
+    """Raise `Disagreement` for the worst tensor that is further from the CPU's than the dtype explains.
+
+    Parameters
+    ----------
+    actual, expected
+        By name, from tpu and from the CPU.
+    truth
+        Gives the same tensors in a wider dtype, or None where the model cannot run in it; called only when in doubt.
+    absolute
+        A difference that is always accepted.
+    """
+    if actual.keys() != expected.keys():
+        raise Disagreement(f"only on one device: {sorted(actual.keys() ^ expected.keys())[:5]}")
+    whole = max((largest(real(value)) for value in expected.values() if value.is_floating_point()), default=0.0)
+    doubtful = {}
+    for name, reference in expected.items():
+        value, reference = real(actual[name]), real(reference)
+        same_kind(name, value, reference)
+        if not reference.is_floating_point():
+            if not torch.equal(value, reference):
+                doubtful[name] = (distance(value, reference), 0.0)
+            continue
+        unit = torch.finfo(reference.dtype).eps
+        scale = max(largest(reference), 1e-3 * whole)
+        limit = (SLACK * unit if reference.dtype in (torch.float32, torch.float64) else unit) * scale + absolute
+        if (far := distance(value, reference)) > limit:
+            doubtful[name] = (far, limit)
+    if doubtful:
+        judge(doubtful, actual, expected, truth(), absolute)
+
+
+def judge(doubtful: dict, actual: dict, expected: dict, truth: dict | None, absolute: float) -> None:
+    """Of the tensors that differ, those that are no worse than the CPU's own beside a wider dtype are fine."""
+    for name, (far, limit) in sorted(doubtful.items(), key=lambda item: -item[1][0]):
+        wide = None if truth is None else truth.get(name)
+        value, reference = real(actual[name]), real(expected[name])
+        if wide is not None and real(wide).shape == reference.shape and reference.is_floating_point():
+            wide = real(wide)
+            own = distance(reference, wide)
+            scale = largest(wide)
+            if distance(value, wide) <= WORSE * own + 4 * torch.finfo(reference.dtype).eps * scale + absolute:
+                continue
+            raise Disagreement(
+                f"{name}: {distance(value, wide):.3g} from the wider dtype's on tpu, {own:.3g} on the CPU"
+                f" (largest {scale:.3g})"
+            )
+        raise Disagreement(f"{name}: differs by {far:.3g}, {limit:.3g} allowed (largest {largest(reference):.3g})")
+
+
+class Trial:
+    """One model on both devices. Every step's outcome goes into `steps`: "ok" or what went wrong."""
+
+    def __init__(self, case: Case, dtype: torch.dtype, compiled: bool) -> None:
+        self.case = case
+        self.dtype = dtype
+        self.compiled = compiled
+        self.steps: dict[str, str] = {}
+        self.random = False
+        self.training = True
+
+    def batch(self, device: str, dtype: torch.dtype | None = None, labels: bool = True) -> dict[str, Any]:
+        batch = dict(self.case.batch)
+        if labels and self.case.labels is not None:
+            batch["labels"] = self.case.labels
+        return moved(batch, device, dtype or self.dtype)
+
+    def randomness(self) -> contextlib.AbstractContextManager:
+        return HostRandomness() if self.random else contextlib.nullcontext()
+
+    def on_cpu(self, work: str, dtype: torch.dtype | None = None) -> Result:
+        dtype = dtype or self.dtype
+        model = copy.deepcopy(self.case.model).to(dtype)
+        with self.randomness():
+            if work == "forward":
+                return forward(model, self.batch("cpu", dtype))
+            return train(model, self.batch("cpu", dtype), self.training)
+
+    def wider(self, work: str, what: str) -> Callable[[], dict[str, torch.Tensor] | None]:
+        """The same on the CPU in a wider dtype."""
+
+        def run() -> dict[str, torch.Tensor] | None:
+            try:
+                wide = torch.float64 if self.dtype == torch.float32 else torch.float32
+                return getattr(self.on_cpu(work, wide), what)
+            except Exception:  # many a model has f32 written into it
+                return None
+
+        return run
+
+    def probe(self) -> dict[str, Result]:
+        """Run on the CPU alone: what it gives, whether it can train, and whether it draws random numbers.
+
+        A model that draws runs again with random numbers that tpu can have too.
+        """
+        fresh = torch.Generator().manual_seed(0).get_state()
+        results = {"forward": self.on_cpu("forward")}
+        drew = not torch.equal(torch.get_rng_state(), fresh)
+        for self.training in (True, False):
+            try:
+                results["train"] = self.on_cpu("train")
+            except Exception as error:
+                self.steps["backward"] = "not on the CPU: " + describe(error)
+                continue
+            self.steps.clear()
+            drew |= not torch.equal(torch.get_rng_state(), fresh)
+            break
+        if drew:
+            self.random = True
+            results = {work: self.on_cpu(work) for work in results}
+        return results
+
+    def attempt(self, name: str, action: Callable[[], None]) -> bool:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                action()
+        except Disagreement as error:
+            self.steps[name] = "differs: " + str(error)
+        except Exception as error:
+            self.steps[name] = "fails: " + describe(error)
+        else:
+            self.steps[name] = "ok"
+        return self.steps[name] == "ok"
+
+    def run(self) -> dict[str, str]:
+        self.case.model.to(self.dtype)
+        expected = self.probe()
+        device: dict[str, torch.nn.Module] = {}
+        if not self.attempt("construct", lambda: device.update(model=copy.deepcopy(self.case.model).to("tpu"))):
+            return self.steps
+        call = torch.compile(device["model"], dynamic=False) if self.compiled else None
+        self.attempt("forward", lambda: self.check_forward(device["model"], expected["forward"], call))
+        if self.case.generates and not self.compiled:
+            self.check_generations(device["model"])
+        if "train" in expected:
+            self.check_training(device["model"], expected["train"], call)
+        fallbacks = torch.tpu.counters()["fallbacks"]
+        self.steps["fallbacks"] = "ok" if not fallbacks else f"on the CPU: {fallbacks}"
+        return self.steps
+
+    def check_forward(self, model: torch.nn.Module, expected: Result, call: Callable | None) -> None:
+        model.eval()
+        with self.randomness():
+            actual = forward(model, self.batch("tpu"), call)
+        compare(actual.outputs, expected.outputs, self.wider("forward", "outputs"))
+
+    def check_training(self, model: torch.nn.Module, expected: Result, call: Callable | None) -> None:
+        actual: list[Result] = []
+
+        def run() -> None:
+            with self.randomness():
+                actual.append(train(model, self.batch("tpu"), self.training, call))
+            compare(actual[0].outputs, expected.outputs, self.wider("train", "outputs"))
+
+        self.attempt("loss", run)
+        if actual:
+            wider = self.wider("train", "gradients")
+            self.attempt("backward", lambda: compare(actual[0].gradients, expected.gradients, wider))
+            wider = self.wider("train", "weights")
+            self.attempt("step", lambda: compare(actual[0].weights, expected.weights, wider, absolute=0.02 * RATE))
+
+    def check_generations(self, model: torch.nn.Module) -> None:
+        for name, options in GENERATIONS.items():
+            options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": 1, "pad_token_id": 0, **options}
+            try:
+                with warnings.catch_warnings(), self.randomness():
+                    warnings.simplefilter("ignore")
+                    expected = self.generate(copy.deepcopy(self.case.model).eval(), "cpu", options)
+            except Exception as error:
+                self.steps[name] = "not on the CPU: " + describe(error)
+                continue
+            self.attempt(name, lambda options=options, expected=expected: self.check_tokens(model, options, expected))
+
+    def generate(self, model: torch.nn.Module, device: str, options: dict[str, Any]) -> dict[str, torch.Tensor]:
+        batch = self.batch(device, labels=False)
+        for name in ("decoder_input_ids", "mm_token_type_ids"):
+            batch.pop(name, None)
+        if model.config.is_encoder_decoder and model.generation_config.decoder_start_token_id is None:
+            options = {"decoder_start_token_id": 0, **options}
+        torch.manual_seed(2)
+        with torch.no_grad():
+            return {name: host(value) for name, value in tensors(model.generate(**batch, **options))}
+
+    def check_tokens(self, model: torch.nn.Module, options: dict[str, Any], expected: dict) -> None:
+        model.eval()
+        with self.randomness():
+            actual = self.generate(model, "tpu", options)
+        if not options["do_sample"]:
+            compare(actual, expected, lambda: None)
+            return
+        again = self.generate(model, "tpu", options)
+        if actual.keys() != again.keys() or not all(torch.equal(actual[key], again[key]) for key in actual):
+            raise Disagreement("a second run with the same seed draws something else")
+
+
+def describe(error: BaseException) -> str:
+    """An error in a line: its type, what it says, and the last line of the model's code that it passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((f for f in reversed(frames) if "/site-packages/" in f.filename and "/torch/" not in f.filename), None)
+    text = " ".join(str(error).split())[:300]
+    where = f" ({place.filename.rpartition('/')[2]}:{place.lineno})" if place else ""
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def run_trial(case: Case, dtype: torch.dtype, compiled: bool = False) -> dict[str, Any]:
+    """The outcome of every step for one model, with how long it took."""
+    began = time.monotonic()
+    randomize(case.model)
+    trial = Trial(case, dtype, compiled)
+    steps = trial.run()
+    host_operators = torch.tpu.counters().get("host", {})
+    return {
+        **case.notes,
+        "steps": steps,
+        "random": trial.random,
+        "training": trial.training,
+        "host": dict(host_operators) if isinstance(host_operators, dict) else host_operators,
+        "seconds": round(time.monotonic() - began, 2),
+    }
