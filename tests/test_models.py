@@ -134,3 +134,24 @@ def test_attention_implementations(attention, no_fallback):
         model.set_attn_implementation(attention)
     with torch.no_grad():
         assert_same(tpu(**on_device).logits, cpu(**inputs).logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 2], ids=["", "grouped"])
+@pytest.mark.parametrize("masked", ["least", "infinity", "none"])
+def test_gradients_of_masked_rows(groups, masked):
+    """A query that sees no key, masked as Transformers masks padding: all probabilities are equal, backward too."""
+    value = {"least": torch.finfo(torch.float32).min, "infinity": float("-inf"), "none": 0.0}[masked]
+    bias = torch.randn(2, 4, 5, 5)
+    mask = torch.zeros(5, 5)
+    mask[:2, : 5 if masked == "least" else 3] = value
+    query, key, content, weight = (torch.randn(2, heads, 5, 8) for heads in (4, 4 // groups, 4 // groups, 4))
+    results = []
+    for device in ("cpu", "tpu"):
+        operands = [tensor.to(device).detach().requires_grad_() for tensor in (query, key, content, bias)]
+        out = torch.nn.functional.scaled_dot_product_attention(
+            *operands[:3], attn_mask=operands[3] + mask.to(device), enable_gqa=groups > 1
+        )
+        (out * weight.to(device)).sum().backward()
+        results.append([out, *(operand.grad for operand in operands)])
+    for expected, actual in zip(*results, strict=True):
+        assert_same(actual, expected, rtol=1e-4, atol=1e-5)

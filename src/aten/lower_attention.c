@@ -92,12 +92,16 @@ static ir_value scores(const attention *a, ir_value q, ir_value k, ir_value bias
   return ir_select(c->b, ir_compare(c->b, IR_GE, row, column), s, nn_const(c, s, -INFINITY));
 }
 
-/* Softmax over the last dim by way of its logsumexp (kept dim); a row of -inf gives zeros. */
-static ir_value probabilities(const attention *a, ir_value s, ir_value lse) {
+/* Softmax over the last dim by way of its logsumexp (kept dim); a row of -inf gives zeros. A bias of the least finite
+ * number, with which Transformers masks, leaves no digits for the logarithm of the number of keys where it covers a whole
+ * row, so that the logsumexp is the scores' maximum: what comes out is divided by its sum once more. */
+static ir_value probabilities(const attention *a, ir_value s, ir_value lse, bool biased) {
   aten_lowering *c = a->c;
   ir_value nothing = nn_compare_f64(c, IR_EQ, lse, -INFINITY);
   ir_value p = ir_exponential(c->b, nn_sub(c, s, ir_select(c->b, nothing, nn_const(c, lse, 0), lse)));
-  return p;
+  if (!biased) return p;
+  ir_value sum = nn_reduce_dim(c, IR_ADD, p, 3, true);
+  return nn_div(c, p, ir_select(c->b, nn_compare_f64(c, IR_EQ, sum, 0), nn_const(c, sum, 1), sum));
 }
 
 static ir_value logsumexp(const attention *a, ir_value s) {
@@ -124,7 +128,7 @@ static ir_value dropout_factor(const attention *a, ir_value state, double p) {
 static void attend_written_out(const attention *a, ir_value q, ir_value k, ir_value v, ir_value bias, ir_value state,
                                double p) {
   aten_lowering *c = a->c;
-  ir_value s = scores(a, q, k, bias), lse = logsumexp(a, s), w = probabilities(a, s, lse);
+  ir_value s = scores(a, q, k, bias), lse = logsumexp(a, s), w = probabilities(a, s, lse, bias != 0);
   if (state) w = ir_multiply(c->b, w, dropout_factor(a, state, p));
   int64_t keys = a->n;
   ir_value out = contract(a, rows_of(a, ir_convert(c->b, w, a->dtype), keys), keys_of(a, v, a->e), 2, 1);
@@ -178,7 +182,7 @@ void lower_attention_backward(aten_lowering *c) {
   ir_value s = scores(&a, q, k, bias), lse;
   if (a.math == TTPU_F64) lse = logsumexp(&a, s); /* the given one is f32 */
   else lse = ir_reshape(c->b, nn_in_as(c, 7, a.math), 4, (int64_t[]){a.batch, a.heads, a.m, 1});
-  ir_value w = probabilities(&a, s, lse), factor = 0;
+  ir_value w = probabilities(&a, s, lse, bias != 0), factor = 0;
   if (p > 0) {
     ir_value words[2];
     for (uint32_t i = 0; i < 2; ++i) words[i] = ir_reshape(c->b, nn_in_as(c, 14 + i, TTPU_I64), 1, (int64_t[]){1});
