@@ -81,6 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given[:1] == ["run"]:  # its options are the other program's
         return run_model(given[1:])
     from torch_tpu.aot import command as aot_command
+    from torch_tpu.check import command as check_command
     from torch_tpu.operators import STATUSES
 
     parser = argparse.ArgumentParser(prog="ttpu", description="A native PyTorch backend for TPUs.")
@@ -99,6 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     listing.add_argument("--markdown", action="store_true", help="as a page: docs/operators.md is made so")
     listing.set_defaults(run=ops)
     aot_command.add_to(commands)
+    check_command.add_to(commands)
     checking = commands.add_parser("check-stablehlo", help=check_stablehlo.__doc__)
     checking.add_argument("path", nargs="+", help="files of StableHLO text, or folders of them")
     checking.add_argument("--json", action="store_true", help="one object with every case")
