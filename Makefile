@@ -14,7 +14,7 @@ ARGS ?=
 venv := .venv
 python := $(venv)/bin/python
 done := $(venv)/done
-pip_install := $(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+pip_install := $(python) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts -c constraints.txt \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 with_venv := PATH="$(CURDIR)/$(venv)/bin:$$PATH"
 

@@ -31,7 +31,7 @@ def test_aminmax(name):
     "ends", [(0, 7), (0, 0), (2, 5), (-3, 40), (0.9, 7.9)], ids=lambda ends: f"{ends[0]} to {ends[1]}"
 )
 def test_histc_of_integers(dtype, ends):
-    """The CPU counts floats alone; on tpu integers count as on CUDA, in their own dtype (experts' tokens in Transformers)."""
+    """The CPU counts floats alone; on tpu integers count as on CUDA, in their dtype (tokens of experts)."""
     x = torch.tensor([[0, 1, 1, 2, 3], [3, 3, 5, 7, 7]], dtype=dtype)
     low, high = (int(end) for end in ends)
     expected = torch.histc(x.double(), bins=8, min=low, max=high).to(dtype)

@@ -366,3 +366,16 @@ def test_more_dimensions_than_a_program_has():
         x.sum(0)
     with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
         torch.zeros([1] * 65, device="tpu").sum(0)
+
+
+def test_reading_an_element_runs_no_program():
+    """An element of a tensor that is there is read where it lies, however large the tensor is."""
+    host = torch.arange(300_000, dtype=torch.float64).reshape(1000, 300)
+    x = host.to("tpu")
+    torch.tpu.synchronize()
+    before = torch.tpu.counters()["programs_run"]
+    assert x[999, 299].item() == 299_999 and x.t()[7, 3] == host[3, 7] and x[-1][-2:].tolist() == [299_998, 299_999]
+    assert float(x.view(torch.int64)[0, 1].item()) == float(host.view(torch.int64)[0, 1].item())
+    assert torch.tpu.counters()["programs_run"] <= before + 2  # the comparison and the slice of two
+    grown = torch.zeros(2, device="tpu").resize_(100_000)
+    assert grown[99_999].item() == 0

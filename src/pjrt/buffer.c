@@ -229,6 +229,27 @@ ttpu_status pjrt_buffer_to_host(pjrt_buffer *b, void *to, size_t bytes) {
   return read_and_arrange(b, (uint32_t)shape.num_dims, shape.dims, to);
 }
 
+ttpu_status pjrt_buffer_part_to_host(pjrt_buffer *b, size_t offset, void *to, size_t bytes) {
+  const pjrt_client *c = b->device->client;
+  if (offset > b->bytes || bytes > b->bytes - offset)
+    return base_fail(TTPU_INVALID_ARGUMENT, "a read of bytes %zu to %zu from a buffer of %zu", offset, offset + bytes,
+                     b->bytes);
+  if (bytes == b->bytes) return pjrt_buffer_to_host(b, to, bytes);
+  if (pjrt_client_is_soft(c)) { /* whose buffers lie in memory as they are described */
+    PJRT_Buffer_CopyRawToHost_Args copy = ARGS(Buffer_CopyRawToHost, .buffer = b->buffer, .dst = to,
+                                               .offset = (int64_t)offset, .transfer_size = (int64_t)bytes);
+    BASE_TRY(pjrt_buffer_await(b));
+    BASE_TRY(CALL(c, Buffer_CopyRawToHost, &copy));
+    return pjrt_event_await(c, copy.event);
+  }
+  char *all = base_alloc(b->bytes);
+  if (!all) return base_no_memory(b->bytes);
+  ttpu_status status = pjrt_buffer_to_host(b, all, b->bytes);
+  if (status == TTPU_OK) memcpy(to, all + offset, bytes);
+  base_free(all);
+  return status;
+}
+
 /* For plugins that cannot copy between devices. Waits. */
 static ttpu_status copy_through_host(pjrt_buffer *b, pjrt_device *d, pjrt_buffer **out) {
   PJRT_Buffer_Dimensions_Args shape = ARGS(Buffer_Dimensions, .buffer = b->buffer);

@@ -114,6 +114,8 @@ bool pjrt_buffer_is_ready(pjrt_buffer *b);
 ttpu_status pjrt_buffer_await(pjrt_buffer *b); /* the error of the computation that makes it */
 /* Waits, then copies all of it, dense row-major, to `to` (`bytes` must be its size). */
 ttpu_status pjrt_buffer_to_host(pjrt_buffer *b, void *to, size_t bytes);
+/* The same of the bytes from `offset` on. Only the software TPU sends no more than these. */
+ttpu_status pjrt_buffer_part_to_host(pjrt_buffer *b, size_t offset, void *to, size_t bytes);
 ttpu_status pjrt_buffer_copy_to_device(pjrt_buffer *b, pjrt_device *d, pjrt_buffer **out);
 /* Calls done(context, status) once ready or failed; may call at once, on this thread. */
 void pjrt_buffer_on_ready(pjrt_buffer *b, void (*done)(void *context, ttpu_status status), void *context);

@@ -125,8 +125,8 @@ ttpu_status rt_record(uint32_t device, const rt_op *op, const rt_call *call, uin
 ttpu_status rt_flush(uint32_t device);
 /* Flush and wait for all; returns the first error since the last synchronisation, and forgets it. */
 ttpu_status rt_synchronize(uint32_t device);
-/* Reads the whole storage, dense, waiting for it: `bytes` from the start into `to`. */
-ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes);
+/* Waits for the storage, and reads `bytes` from `offset` on into `to`; what was never written is 0. */
+ttpu_status rt_storage_read(rt_storage *s, size_t offset, void *to, size_t bytes);
 bool rt_storage_is_ready(rt_storage *s); /* computed, not only recorded */
 /* The live storages of at least so many bytes, the newest first. `visit` is called with the lock held: it calls nothing
  * here. */

@@ -340,7 +340,18 @@ ttpu_status rt_storage_assign(rt_storage *dst, rt_storage *src) {
   return status;
 }
 
-ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes) {
+static ttpu_status read_value(const rt_value *v, size_t offset, char *to, size_t bytes) {
+  if (v->state == RT_FAILED)
+    return base_fail(v->error != NULL ? v->error->code : TTPU_RESOURCE_EXHAUSTED, "%s",
+                     v->error != NULL ? v->error->message : "out of host memory");
+  /* a storage may have more or fewer bytes than were ever written */
+  size_t have = (size_t)v->numel * base_dtype_bytes((ttpu_dtype)v->dtype), count = offset < have ? have - offset : 0;
+  if (count > bytes) count = bytes;
+  memset(to + count, 0, bytes - count);
+  return pjrt_buffer_part_to_host(v->buffer, offset < have ? offset : have, to, count);
+}
+
+ttpu_status rt_storage_read(rt_storage *s, size_t offset, void *to, size_t bytes) {
   rt_lock();
   ++rt_global.counters.host_reads;
   rt_value *v = s->value != NULL ? rt_value_share(s->value) : NULL;
@@ -356,21 +367,7 @@ ttpu_status rt_storage_read(rt_storage *s, void *to, size_t bytes) {
     rt_value_free(v);
     return still_pending();
   }
-  size_t have = (size_t)v->numel * base_dtype_bytes((ttpu_dtype)v->dtype);
-  if (v->state == RT_FAILED) {
-    status = base_fail(v->error != NULL ? v->error->code : TTPU_RESOURCE_EXHAUSTED, "%s",
-                       v->error != NULL ? v->error->message : "out of host memory");
-  } else if (have == bytes) {
-    status = pjrt_buffer_to_host(v->buffer, to, bytes);
-  } else { /* a storage with more or fewer bytes than were ever written */
-    void *all = base_alloc(have + 1);
-    status = all == NULL ? base_no_memory(have) : pjrt_buffer_to_host(v->buffer, all, have);
-    if (status == TTPU_OK) {
-      memset(to, 0, bytes);
-      memcpy(to, all, have < bytes ? have : bytes);
-    }
-    base_free(all);
-  }
+  status = read_value(v, offset, to, bytes);
   if (status != TTPU_OK) { /* raised here: the next synchronisation need not say it again */
     char message[1024];
     snprintf(message, sizeof message, "%s", base_message());

@@ -413,7 +413,7 @@ void cut_dynamic(const Packed &p, Results &r) {
   int64_t count = 0, dim = 0;
   if (op.cut_dim_argument >= 0 && p.args[op.cut_dim_argument].kind == ATEN_INT)
     dim = p.ints[p.args[op.cut_dim_argument].first];
-  check(rt_storage_read(r.tensors.back().storage, &count, sizeof count));
+  check(rt_storage_read(r.tensors.back().storage, 0, &count, sizeof count));
   for (size_t i = 0; i < op.return_alias.size(); ++i) {
     if (!is_dynamic(op, i)) continue;
     at::Tensor &most = r.owned[i];

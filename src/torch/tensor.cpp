@@ -212,11 +212,11 @@ static void download(const at::Tensor &self, const at::Tensor &src) {
   size_t bytes = from.storage().nbytes();
   if (self.sizes() == src.sizes() && self.scalar_type() == src.scalar_type() && in_order.is_contiguous() &&
       !self.is_conj() && !self.is_neg()) {
-    check(rt_storage_read(storage_of(from), in_order.mutable_data_ptr(), bytes));
+    check(rt_storage_read(storage_of(from), 0, in_order.mutable_data_ptr(), bytes));
     return;
   }
   at::Tensor host = at::empty(from.permute(order).sizes(), from.options().device(at::kCPU));
-  check(rt_storage_read(storage_of(from), host.mutable_data_ptr(), bytes));
+  check(rt_storage_read(storage_of(from), 0, host.mutable_data_ptr(), bytes));
   std::vector<int64_t> back(order.size());
   for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   self.copy_(host.permute(back));
@@ -279,19 +279,19 @@ static at::Tensor copy_from_and_resize(const at::Tensor &self, const at::Tensor 
   return dst;
 }
 
-// One number. Of a small storage all of it is read, which takes less than a program that picks the element.
+// One number: read where it lies, unless the plugin would send too much of the storage for it. A program that picks the
+// element takes longer than to read some kilobytes.
 static c10::Scalar local_scalar_dense(const at::Tensor &self) {
   constexpr size_t most = 1 << 16;
   Place place = place_of(self.unsafeGetTensorImpl());
-  size_t bytes = rt_storage_bytes(place.storage);
-  if (bytes <= most && !self.is_conj() && !self.is_neg()) {
-    std::vector<char> all(bytes);
-    check(rt_storage_read(place.storage, all.data(), bytes));
-    auto index = static_cast<size_t>(offset_in(place, self.unsafeGetTensorImpl()));
-    char *element = all.data() + index * self.element_size();
-    return at::from_blob(element, {}, self.options().device(at::kCPU)).item();
-  }
   at::Tensor host = at::empty({}, self.options().device(at::kCPU));
+  bool is_short = rt_storage_bytes(place.storage) <= most || pjrt_client_is_soft(rt_client());
+  if (is_short && !self.is_conj() && !self.is_neg()) {
+    size_t bytes = self.element_size();
+    size_t offset = static_cast<size_t>(offset_in(place, self.unsafeGetTensorImpl())) * bytes;
+    check(rt_storage_read(place.storage, offset, host.mutable_data_ptr(), bytes));
+    return host.item();
+  }
   download(host, self.reshape({}));
   return host.item();
 }
