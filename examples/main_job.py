@@ -6,6 +6,7 @@ import sys
 
 import digits
 import embeddings
+import faces
 import language_model
 import speech
 import tiny_gpt
@@ -17,6 +18,7 @@ PARTS = {
     "language_model": lambda output: language_model.main(),
     "embeddings": embeddings.main,
     "speech": speech.main,
+    "faces": faces.main,
     "digits": lambda output: digits.main(),
     "gpt": tiny_gpt.main,
 }

