@@ -20,6 +20,7 @@ INTEGRATIONS = {
     "transformers.trainer": ("transformers", "apply_to_trainer"),
     "transformers.pipelines.base": ("transformers", "apply_to_pipelines"),
     "peft": ("peft", "apply"),
+    "sentence_transformers": ("sentence_transformers", "apply"),
     "lightning.fabric": ("lightning", "apply_to_fabric"),
     "lightning.pytorch": ("lightning", "apply_to_trainer"),
     "lightning_fabric": ("lightning", "apply_to_fabric"),

@@ -15,6 +15,16 @@ def is_tpu_available() -> bool:
     return accelerator is not None and accelerator.type == "tpu" and not any(other.is_available() for other in OTHERS)
 
 
+def tpu_for_cpu(choose: Callable[..., str]) -> Callable[..., str]:
+    """A function that chooses a device's name, with tpu where it would be the CPU and tpu is available."""
+
+    def chosen(*args, **kwargs) -> str:
+        name = choose(*args, **kwargs)
+        return "tpu" if name == "cpu" and is_tpu_available() else name
+
+    return chosen
+
+
 def put_before(make: dict[Callable, Callable[[Callable], Callable]]) -> None:
     """Replace each function by what is made of it, in every module that has imported it under whatever name."""
     replaced = {

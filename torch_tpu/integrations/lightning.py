@@ -8,7 +8,7 @@ import importlib
 from types import ModuleType
 
 import torch
-from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method
+from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method, tpu_for_cpu
 
 NO_PROCESSES = (
     "Lightning on tpu runs one process with one device, because torch.distributed has no backend for tpu yet: "
@@ -73,14 +73,6 @@ def _register(registry, base: type) -> type:
     accelerator = type("TPUAccelerator", (_TpuAccelerator, base), {"__module__": __name__})
     registry.register("tpu", accelerator, description=accelerator.__name__, override=True)
     return accelerator
-
-
-def _select_auto_accelerator(select):
-    def _select_auto_accelerator() -> str:
-        selected = select()
-        return "tpu" if selected == "cpu" and is_tpu_available() else selected
-
-    return _select_auto_accelerator
 
 
 def _teach_connector(
@@ -153,10 +145,10 @@ def apply_to_fabric(fabric: ModuleType) -> None:
     if accelerators.XLAAccelerator.is_available():
         return
     connector = connectors._Connector
-    put_before_method(connector, "_choose_auto_accelerator", _select_auto_accelerator)
+    put_before_method(connector, "_choose_auto_accelerator", tpu_for_cpu)
     put_before(
         {
-            _part(fabric, "utilities.device_parser")._select_auto_accelerator: _select_auto_accelerator,
+            _part(fabric, "utilities.device_parser")._select_auto_accelerator: tpu_for_cpu,
             seed._collect_rng_states: _collect_rng_states,
             seed._set_rng_states: _set_rng_states,
         }

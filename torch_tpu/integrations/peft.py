@@ -2,17 +2,9 @@
 
 from types import ModuleType
 
-from torch_tpu.integrations._common import is_tpu_available, put_before
-
-
-def _infer_device(infer):
-    def infer_device() -> str:
-        device = infer()
-        return "tpu" if device == "cpu" and is_tpu_available() else device
-
-    return infer_device
+from torch_tpu.integrations._common import put_before, tpu_for_cpu
 
 
 def apply(peft: ModuleType) -> None:
     """Teach an imported PEFT about tpu."""
-    put_before({peft.utils.other.infer_device: _infer_device})
+    put_before({peft.utils.other.infer_device: tpu_for_cpu})
