@@ -51,15 +51,21 @@ def test_training_goes_on_from_a_checkpoint_with_the_same_numbers(mixed_precisio
     assert epoch(accelerator, *prepared) == went_on  # dropout drew the same numbers
 
 
-def test_checkpoint_without_our_random_state_loads(tmp_path):
+@pytest.mark.parametrize("devices", [0, 3])
+def test_checkpoint_of_another_number_of_devices_loads(tmp_path, devices):
     accelerator = accelerate.Accelerator()
     prepare(accelerator)
     accelerator.save_state(tmp_path)
     path = tmp_path / "random_states_0.pkl"
     states = torch.load(path, weights_only=False)
-    assert len(states.pop("torch_tpu_manual_seed")) == torch.tpu.device_count()
+    saved = states.pop("torch_tpu_manual_seed")
+    assert len(saved) == torch.tpu.device_count()
+    if devices:
+        states["torch_tpu_manual_seed"] = saved * devices
     torch.save(states, path)
+    torch.tpu.manual_seed_all(7)
     accelerator.load_state(tmp_path)
+    assert torch.equal(torch.tpu.get_rng_state(), saved[0]) == bool(devices)
 
 
 def test_bf16_autocast_and_fp16_refused():
@@ -151,19 +157,20 @@ def test_cpu_asked_for(monkeypatch):
     assert accelerate.Accelerator().device.type == "cpu"
 
 
-def test_checkpoint_on_the_cpu_has_no_state_of_ours(tmp_path, monkeypatch):
-    from torch_tpu.integrations import accelerate as ours
-
-    monkeypatch.setattr(ours, "is_tpu_available", lambda: False)
-    accelerator = accelerate.Accelerator()
-    assert accelerator.device.type == "cpu"
+def test_checkpoint_of_the_cpu(tmp_path):
+    accelerator = accelerate.Accelerator(cpu=True)
     prepared = prepare(accelerator)
     accelerator.save_state(tmp_path)
     assert "torch_tpu_manual_seed" not in torch.load(tmp_path / "random_states_0.pkl", weights_only=False)
     went_on = epoch(accelerator, *prepared)
     accelerator.load_state(tmp_path)
     assert epoch(accelerator, *prepared) == went_on
-    assert "cpu" in accelerate.utils.get_max_memory() and 0 not in accelerate.utils.get_max_memory()
+
+
+def test_machine_where_tpu_is_not_the_accelerator(monkeypatch):
+    monkeypatch.setattr("torch_tpu.integrations.accelerate.is_tpu_available", lambda: False)
+    assert accelerate.Accelerator().device.type == "cpu"
+    assert list(accelerate.utils.get_max_memory()) == ["cpu"]
 
 
 def test_another_accelerator_goes_first(monkeypatch):

@@ -15,6 +15,12 @@ def is_tpu_available() -> bool:
     return accelerator is not None and accelerator.type == "tpu" and not any(other.is_available() for other in OTHERS)
 
 
+def set_random_states(states: list[torch.Tensor]) -> None:
+    """Give each device the random state that it had, of those that there are still."""
+    for index, state in zip(range(torch.tpu.device_count()), states, strict=False):
+        torch.tpu.set_rng_state(state, index)
+
+
 def tpu_for_cpu(choose: Callable[..., str]) -> Callable[..., str]:
     """A function that chooses a device's name, with tpu where it would be the CPU and tpu is available."""
 

@@ -8,7 +8,7 @@ import os
 from types import ModuleType
 
 import torch
-from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method
+from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method, set_random_states
 
 NO_PROCESSES = (
     "torch.distributed has no backend for tpu yet, and each process would train alone: start one process "
@@ -81,6 +81,12 @@ def _should_reduce_batch_size(decide):
     return should_reduce_batch_size
 
 
+def _runs_on_tpu() -> bool:
+    from accelerate import PartialState
+
+    return PartialState().device.type == "tpu"
+
+
 def _random_states_file(folder, process_index: int):
     from accelerate.utils.constants import RNG_STATE_NAME
 
@@ -92,7 +98,7 @@ def _save_accelerator_state(save):
         output_dir, model_states, optimizers, schedulers, dataloaders, process_index, *rest, **more
     ):
         saved = save(output_dir, model_states, optimizers, schedulers, dataloaders, process_index, *rest, **more)
-        if is_tpu_available():
+        if _runs_on_tpu():
             from accelerate.utils import load
 
             path = _random_states_file(saved, process_index)
@@ -106,12 +112,10 @@ def _load_accelerator_state(restore):
     def load_accelerator_state(input_dir, models, optimizers, schedulers, dataloaders, process_index, *rest, **more):
         restored = restore(input_dir, models, optimizers, schedulers, dataloaders, process_index, *rest, **more)
         path = _random_states_file(input_dir, process_index)
-        if is_tpu_available() and os.path.isfile(path):
+        if _runs_on_tpu() and os.path.isfile(path):
             from accelerate.utils import load
 
-            states = load(path)
-            if RNG_STATE_KEY in states:  # not in a checkpoint of another device
-                torch.tpu.set_rng_state_all(states[RNG_STATE_KEY])
+            set_random_states(load(path).get(RNG_STATE_KEY, []))  # a checkpoint of another device has none
         return restored
 
     return load_accelerator_state

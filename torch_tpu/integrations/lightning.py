@@ -8,7 +8,13 @@ import importlib
 from types import ModuleType
 
 import torch
-from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method, tpu_for_cpu
+from torch_tpu.integrations._common import (
+    is_tpu_available,
+    put_before,
+    put_before_method,
+    set_random_states,
+    tpu_for_cpu,
+)
 
 NO_PROCESSES = (
     "Lightning on tpu runs one process with one device, because torch.distributed has no backend for tpu yet: "
@@ -133,8 +139,7 @@ def _collect_rng_states(collect):
 def _set_rng_states(restore):
     def _set_rng_states(rng_state_dict):
         restore(rng_state_dict)
-        if "torch.tpu" in rng_state_dict:
-            torch.tpu.set_rng_state_all(rng_state_dict["torch.tpu"])
+        set_random_states(rng_state_dict.get("torch.tpu", []))
 
     return _set_rng_states
 

@@ -8,7 +8,7 @@ import os
 from types import ModuleType
 
 import torch
-from torch_tpu.integrations._common import is_tpu_available, put_before_method
+from torch_tpu.integrations._common import is_tpu_available, put_before_method, set_random_states
 
 
 def _rng_file(trainer, folder: str) -> str:
@@ -36,12 +36,11 @@ def _save_rng_state(save):
 def _load_rng_state(restore):
     def _load_rng_state(self, checkpoint):
         restore(self, checkpoint)
-        if checkpoint is None or not is_tpu_available():
+        if checkpoint is None or self.args.device.type != "tpu":
             return
         path = _rng_file(self, checkpoint)
-        states = _load(path) if os.path.isfile(path) else {}
-        if "tpu" in states:  # not in a checkpoint of another device
-            torch.tpu.set_rng_state_all(states["tpu"])
+        if os.path.isfile(path):
+            set_random_states(_load(path).get("tpu", []))  # a checkpoint of another device has none
 
     return _load_rng_state
 
