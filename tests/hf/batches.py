@@ -111,8 +111,12 @@ def patch_rows(facts: Facts) -> torch.Tensor:
 
 
 def pixels(facts: Facts) -> torch.Tensor:
-    if any(name in facts.parameters for name in ("image_grid_thw", "grid_thw", "image_grid_hws")):
-        return patch_rows(facts)
+    if any(name in facts.parameters for name in ("image_grid_thw", "grid_thw", "grid_thws", "image_grid_hws")):
+        rows = patch_rows(facts)
+        patch = pair(facts.get("patch_size", default=14, part="vision"))
+        return facts.pick(lambda: rows, lambda: rows.reshape(len(rows), -1, *patch))
+    if "spatial_shapes" in facts.parameters:
+        return patch_rows(facts).reshape(BATCH, 16, -1)
     height, width = image_side(facts)
     frames = facts.get("num_frames", "frames_per_clip", default=2, part="vision")
     images = (BATCH, channels(facts), height, width)
@@ -203,7 +207,9 @@ def history(facts: Facts) -> int:
 
 def series(facts: Facts, length: int) -> torch.Tensor:
     width = facts.get("num_input_channels", "input_size", default=1)
-    return facts.floats(BATCH, length) if width == 1 and facts.variant % 2 == 0 else facts.floats(BATCH, length, width)
+    if width > 1:
+        return facts.floats(BATCH, length, width)
+    return facts.pick(lambda: facts.floats(BATCH, length), lambda: facts.floats(BATCH, length, 1))
 
 
 def future(facts: Facts) -> int:
@@ -223,6 +229,7 @@ INPUTS: dict[str, TextLike] = {
     "pixel_values": pixels,
     "image_grid_thw": grid,
     "grid_thw": grid,
+    "grid_thws": grid,
     "image_grid_hws": lambda facts: torch.tensor([[4, 4]] * BATCH),
     "image_sizes": lambda facts: facts.pick(lambda: None, lambda: sizes(facts), lambda: None, lambda: sizes(facts)),
     "input_features": spectrogram,
@@ -240,7 +247,9 @@ INPUTS: dict[str, TextLike] = {
         [torch.arange(2 * 16 * BATCH).reshape(BATCH, 16, 2) % 4, facts.floats(BATCH, 16, patch_width(facts))], -1
     ),
     "spatial_shapes": lambda facts: torch.tensor([[4, 4]] * BATCH),
-    "pixel_attention_mask": lambda facts: torch.ones(BATCH, 16, dtype=torch.int64),
+    "pixel_attention_mask": lambda facts: (
+        torch.ones(BATCH, 16, dtype=torch.int64) if "spatial_shapes" in facts.parameters else None
+    ),
     "image": lambda facts: facts.floats(BATCH, 3, 224, 224),
     "qformer_input_ids": lambda facts: facts.tokens(BATCH, TEXT),
 }
@@ -354,9 +363,8 @@ def insert_features(facts: Facts, batch: dict[str, Any]) -> None:
 
 def count_features(model: torch.nn.Module, kind: str, batch: dict[str, Any]) -> int:
     """How many rows the model makes of the images or sounds of a batch."""
-    method = getattr(model, f"get_{kind}_features", None) or getattr(
-        getattr(model, "model", None), f"get_{kind}_features", None
-    )
+    holders = [module for module in model.modules() if hasattr(module, f"get_{kind}_features")]
+    method = getattr(holders[0], f"get_{kind}_features") if holders else None
     if method is None:
         return 0
     accepted = inspect.signature(method).parameters

@@ -37,6 +37,7 @@ LAYER_COUNTS = (
 )
 NOT_LAYER_COUNTS = r"feat_extract|kv_shared|upsampl|adapter|lstm|cond|feature|iou_head|max_depth|min_depth"
 STAGES = r"^depths?$|blocks_per_stage|stage_num_blocks|^num_layers$|^layers?$|^num_block_repeats$|stage_numb_of_layers"
+QUERIES = r"^num_(object_)?queries$|num_proposals$|^num_denoising$"
 IMAGES = r"^(.*_)?(image|img|input|crop|pretrain_image|pretrained_image)_size$|^image_resolution$|^resolution$"
 PATCH = r"^(.*_)?patch_size$"
 POSITION_COUNTS = (
@@ -67,9 +68,12 @@ class Plan:
     ----------
     layers
         How many layers a stack gets that has layers of one kind.
+    small_images
+        Whether images have a few patches only.
     """
 
     layers = LAYERS
+    small_images = True
 
     def __init__(self) -> None:
         self.tokens: dict[int, int] = {}
@@ -107,10 +111,13 @@ class Uniform(Plan):
         return min(value, 4 if value in queries else 2)
 
     def pyramid(self, values: list[int]) -> list[int]:
-        smallest = min(values)
-        if smallest <= 16 or any(value % smallest for value in values):
-            return [max(value // 8, 4) if value >= 32 else value for value in values]
-        return [value // smallest * 16 for value in values]
+        return [value // 8 if value >= 32 else value for value in values]
+
+
+class WholeImages(Uniform):
+    """The same with images of the usual size, for models whose windows and poolings divide it."""
+
+    small_images = False
 
 
 class Proportional(Plan):
@@ -141,6 +148,7 @@ class FewerLayers(Proportional):
 
 PLANS: dict[str, Callable[[], Plan]] = {
     "uniform": Uniform,
+    "whole images": WholeImages,
     "proportional": lambda: Proportional(8),
     "half as far": lambda: Proportional(4),
     "fewer layers": FewerLayers,
@@ -155,7 +163,7 @@ def layer_count(config: PreTrainedConfig, usual: int) -> int:
         if isinstance(kinds, (list, tuple)) and kinds:
             needed = 1 + max(list(kinds).index(kind) for kind in set(kinds))
             count = max(count, min(needed, MOST_LAYERS))
-    return count
+    return max(count, len(getattr(config, "out_indices", None) or ()))
 
 
 def shrink_rope(rope: dict, head_ratio: float, head_width: int, sections: bool) -> dict:
@@ -187,6 +195,8 @@ def shrink_number(plan: Plan, name: str, value: int, fields: dict, default: PreT
         return min(value, 2 if name == "n_group" else 1)
     if name == "first_k_dense_replace":
         return min(value, 1)
+    if re.search(QUERIES, name):
+        return min(value, 10)
     if name in ("num_kv_shared_layers", "num_nextn_predict_layers"):
         return 0
     if re.search(LAYER_COUNTS, name) and not re.search(NOT_LAYER_COUNTS, name):
@@ -196,7 +206,7 @@ def shrink_number(plan: Plan, name: str, value: int, fields: dict, default: PreT
     if re.search(POSITION_COUNTS, name):
         return min(value, POSITIONS)
     if re.search(IMAGES, name):
-        return min(value, image_side(fields))
+        return min(value, image_side(fields)) if plan.small_images else value
     if re.search(HEAD_COUNTS, name):
         return plan.heads(name, value, fields)
     if re.search(WIDTHS + "|" + INNER_WIDTHS + "|" + RANKS + "|" + HEAD_WIDTHS, name):
@@ -222,7 +232,7 @@ def shrink_list(plan: Plan, name: str, value: list, fields: dict, default: PreTr
     if re.search(STAGES, name):
         return [min(item, 1) for item in value]
     if re.search(IMAGES, name):
-        return [min(item, image_side(fields)) for item in value]
+        return [min(item, image_side(fields)) if plan.small_images else item for item in value]
     if re.search(r"section", name):
         return value
     if re.search(HEAD_COUNTS, name):
@@ -239,6 +249,9 @@ def shrink_field(plan: Plan, name: str, value: Any, fields: dict, default: PreTr
         return 0.0 if re.search(RANDOM, name) else value
     if isinstance(value, int):
         return 0 if re.search(RANDOM, name) else shrink_number(plan, name, value, fields, default)
+    if isinstance(value, dict) and value and all(isinstance(key, int) for key in value):
+        # What holds for single layers, by their numbers.
+        return {key: item for key, item in value.items() if key < layer_count(default, plan.layers)}
     if isinstance(value, (list, tuple)):
         return type(value)(shrink_list(plan, name, list(value), fields, default))
     return value
@@ -293,6 +306,7 @@ def shrink(
     if isinstance(rope, dict) and "rope_type" in rope and (sections or "long_factor" in rope):
         before, after = head_widths(plan, fields)
         arguments["rope_parameters"] = shrink_rope(rope, after / before, after, sections)
+    arguments.update(shrink_backbone(plan, default))
     for name, specification in specifications.items():
         present = getattr(default, name, None)
         if isinstance(present, TimmBackboneConfig):
@@ -303,6 +317,16 @@ def shrink(
             arguments[name] = shrink(type(present), plan, nested, dict(specification.init_kwargs))
     arguments.update({name: value for name, value in changes.items() if "." not in name})
     return config_class(**arguments)
+
+
+def shrink_backbone(plan: Plan, default: PreTrainedConfig) -> dict:
+    """The layers of a backbone whose outputs are used: as many as before, counted from the end."""
+    used = getattr(default, "out_indices", None)
+    layers = getattr(default, "num_hidden_layers", 0)
+    count = layer_count(default, plan.layers)
+    if not used or not isinstance(layers, int) or layers <= count or hasattr(default, "depths"):
+        return {}
+    return {"out_indices": list(range(count - len(used) + 1, count + 1)), "out_features": None}
 
 
 def head_widths(plan: Plan, fields: dict) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Every model type that the installed Transformers registers, as a case of the sweep."""
 
+import importlib
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -79,13 +80,31 @@ def heads(model_type: str) -> list[tuple[str, str]]:
         for name in [classes] if isinstance(classes, str) else classes:
             if name not in [other for other, _ in found]:
                 found.append((name, kind))
-    return found
+    return found or [(name, "outputs") for name in unlisted(CONFIG_MAPPING[model_type])]
+
+
+def unlisted(config_class: type) -> list[str]:
+    """The models made from a configuration that no list has: parts of other models, shortest names first."""
+    module = importlib.import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
+    found = []
+    for name, member in vars(module).items():
+        if isinstance(member, type) and issubclass(member, transformers.PreTrainedModel):
+            own = member.config_class is config_class and member.__module__ == module.__name__
+            if own and "forward" in vars(member):
+                found.append(name)
+    return sorted(found, key=len)
+
+
+def find_class(name: str, config_class: type) -> type[torch.nn.Module]:
+    if hasattr(transformers, name):
+        return getattr(transformers, name)
+    return getattr(importlib.import_module(config_class.__module__.replace(".configuration_", ".modeling_")), name)
 
 
 def build(model_type: str, class_name: str, plan: str, exception: dict[str, Any]) -> torch.nn.Module:
     """A small model of a type with random weights."""
     config = shrink(CONFIG_MAPPING[model_type], PLANS[plan](), exception.get("config"))
-    model_class = getattr(transformers, class_name)
+    model_class = find_class(class_name, CONFIG_MAPPING[model_type])
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in model_class(config).parameters())
     if size > MOST_PARAMETERS:
@@ -154,4 +173,4 @@ def make_case(model_type: str) -> Case:
                 "labels": case.labels is not None,
             }
             return case
-    raise ValueError(reasons)
+    raise ValueError(reasons or ["no model class takes this configuration"])
