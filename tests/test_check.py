@@ -127,6 +127,9 @@ def test_sizes_that_change_and_a_program_that_fails(outcomes):
     assert "steps behind the first 2 met programs that were new" in general["message"]
     assert line_of("growing.py", "output = model") in {finding["place"]["line"] for finding in lines}
     assert all(built > 0 for built in outcome.report["recompilations"]["built"])
+    printed = outcome.findings("host read", "warning")[0]
+    assert_at(printed, "growing.py", "print(output.sum())")
+    assert "3 times" in printed["message"] and "print every so many steps" in printed["advice"]
     moved = outcome.report["moved"]  # a program for the CPU
     assert moved[0]["place"]["line"] == line_of("growing.py", "output = model") and moved[0]["count"] >= 7
     assert outcome.report["chip"]["name"] == "v6e"
@@ -173,7 +176,7 @@ def test_the_command(tmp_path):
     ]
     done = subprocess.run(list(map(str, call)), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert "VERDICT: ready" in done.stdout and "it says" not in done.stdout
+    assert "VERDICT: ready" in done.stdout and "it says ['--x']" not in done.stdout
     assert "it says ['--x'] tensor(2., device='tpu:0')" in done.stderr
     assert json.loads(files[0].read_text())["verdict"] == "ready" and "ready" in files[1].read_text()
 

@@ -103,6 +103,7 @@ class Layers:
         self.kept: dict[tuple[str, int], list[torch.Tensor]] = {}
         self.rows: list[dict] = []
         self.left_out = 0
+        self.tolerance = 0.0  # of the coarsest dtype that it computes with, whatever its results have
         self._bytes = 0
         self._calls: dict[str, int] = {}
 
@@ -129,7 +130,7 @@ class Layers:
             return
         actual = [tensor.detach().cpu() for tensor in tensors_of(result)]
         layer = f"{key[0]} (call {key[1]})" if key[1] > 1 else key[0]
-        self.rows.append(compared(layer, type(module).__name__, actual, expected))
+        self.rows.append(compared(layer, type(module).__name__, actual, expected, self.tolerance))
 
     @contextlib.contextmanager
     def hooked(self, module: torch.nn.Module, hook: Callable) -> Iterator[None]:
@@ -144,13 +145,26 @@ class Layers:
                 handle.remove()
 
 
-def compared(layer: str, kind: str, actual: list[torch.Tensor], expected: list[torch.Tensor], least: float = 0) -> dict:
-    """One row of the report: a layer, how far it is from the CPU, and how far it may be."""
+def compared(
+    layer: str,
+    kind: str,
+    actual: list[torch.Tensor],
+    expected: list[torch.Tensor],
+    tolerance: float = 0.0,
+    least: float = 0.0,
+) -> dict:
+    """One row of the report: a layer, how far it is from the CPU, and how far it may be, at least ``tolerance``."""
     apart = max((difference(a, e, least) for a, e in zip(actual, expected, strict=False)), default=0.0)
     if len(actual) != len(expected):
         apart = float("inf")
-    tolerance = max((TOLERANCES.get(tensor.dtype, 0.0) for tensor in expected), default=0.0)
+    tolerance = max([tolerance, *(TOLERANCES.get(tensor.dtype, 0.0) for tensor in expected)])
     return {"layer": layer, "kind": kind, "difference": apart, "tolerance": tolerance, "agrees": apart <= tolerance}
+
+
+def _coarsest(module: torch.nn.Module, inputs: Inputs) -> float:
+    """The tolerance of the coarsest dtype in which a module computes: of its parameters, or autocast's."""
+    dtypes = [parameter.dtype for parameter in module.parameters()]
+    return max((TOLERANCES.get(dtype, 0.0) for dtype in [*dtypes, inputs.autocast]), default=0.0)
 
 
 def _scalar_of(result: Any) -> torch.Tensor:
@@ -200,6 +214,7 @@ def compare_module(inputs: Inputs, gradients: bool) -> dict:
     for part in (on_cpu, module):
         part.zero_grad(set_to_none=True)
     layers = Layers(on_cpu)
+    layers.tolerance = _coarsest(on_cpu, inputs)
     with _evaluating(on_cpu), layers.hooked(on_cpu, layers.keep):
         _run(on_cpu, inputs, "cpu", gradients)
     with _evaluating(module), layers.hooked(module, layers.compare):
@@ -211,7 +226,7 @@ def compare_module(inputs: Inputs, gradients: bool) -> dict:
         # a gradient that is zero but for rounding, such as that of attention's key bias, is measured by the others
         least = _LEAST_GRADIENT * max((g.abs().max().item() for g in expected.values() if g.numel()), default=0.0)
         report["gradients"] = [
-            compared(name, "gradient", [actual[name]] if name in actual else [], [gradient], least)
+            compared(name, "gradient", [actual[name]] if name in actual else [], [gradient], layers.tolerance, least)
             for name, gradient in expected.items()
         ]
     rows = [*layers.rows, *report["gradients"]]

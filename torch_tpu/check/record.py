@@ -4,9 +4,10 @@ Every call that takes or makes a tensor on tpu is counted under its operator and
 of the runtime's own counters around the call tell what it cost: values read by the host, new programs, memory.
 """
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
@@ -19,6 +20,7 @@ from torch_tpu.check.memory import MemoryWatch
 from torch_tpu.check.places import NOWHERE, Place, find_places
 from torch_tpu.check.steps import Steps
 
+PRINT = "print"  # the name of what shows a tensor's values: it is no operator, and modes do not see what it calls
 _NO_OPERATORS = {"_has_compatible_shallow_copy_type"}  # questions about tensors, which no device answers
 _MOST_SIGNATURES = 64  # kept of a call; the others are counted
 _MOST_SEQUENCE_NUMBERS = 1 << 18  # of autograd's nodes, whose places are kept for the backward pass
@@ -41,6 +43,14 @@ def status_of(name: str) -> str:
     if any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in composed):
         return operators.COMPOSED
     return operators.UNSUPPORTED
+
+
+@functools.cache
+def _is_decomposed(func: torch._ops.OpOverload) -> bool:
+    """Is it composed of others before autograd? Those reach a mode as they are in inference mode alone."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "PrivateUse1"):
+        return False
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
 @functools.cache
@@ -92,9 +102,9 @@ class Call:
         "tags",
     )
 
-    def __init__(self, func: torch._ops.OpOverload, call: Place, own: Place, backward: bool) -> None:
-        self.name, self.call, self.own, self.backward = short_name(func), call, own, backward
-        self.status, self.tags = status_of(self.name), func.tags
+    def __init__(self, name: str, tags: Iterable[torch.Tag], call: Place, own: Place, backward: bool) -> None:
+        self.name, self.tags, self.call, self.own, self.backward = name, tags, call, own, backward
+        self.status = status_of(name) if name != PRINT else PRINT
         self.count = self.host_reads = self.steps = self.signatures_left_out = 0
         self.last_step = -1
         self.signatures: dict[tuple, list[int]] = {}  # (tensors, static arguments) to [first step, calls]
@@ -136,6 +146,7 @@ class Recorder(TorchDispatchMode):
         self.costs = OperatorCosts()
         self.operators = 0
         self.elsewhere = 0  # calls on tensors that are not on tpu
+        self.prints: dict[tuple[Place, Place], Call] = {}
         self.fallen_back: dict[str, Call] = {}  # operators inside composed ones
         self.last: Call | None = None
         self._state = _C.watched(device)
@@ -155,6 +166,9 @@ class Recorder(TorchDispatchMode):
         if not on_tpu and str(kwargs.get("device", "cpu")).split(":")[0] != "tpu":
             self.elsewhere += 1
             return func(*args, **kwargs)
+        if _is_decomposed(func):
+            with self:
+                return func.decompose(*args, **kwargs)
         call = self._call_of(func, sys._getframe(1))
         self.last = call
         static = _static_arguments(func, args, kwargs)
@@ -183,7 +197,7 @@ class Recorder(TorchDispatchMode):
         key = (func, places, node is not None)
         call = self.calls.get(key)
         if call is None:
-            call = self.calls[key] = Call(func, *places, node is not None)
+            call = self.calls[key] = Call(short_name(func), func.tags, *places, node is not None)
         return call
 
     def _note_fallbacks(self, call: Call, before: dict[str, int]) -> None:
@@ -194,12 +208,35 @@ class Recorder(TorchDispatchMode):
     def _after(self, call: Call, results: list[torch.Tensor]) -> None:
         """What the runtime's counters say of the call that has just returned."""
         before, self._state = self._state, _C.watched(self.device)
-        call.host_reads += self._state[0] - before[0]
+        call.host_reads += self._state[0] > before[0]  # calls that wait: some read twice
         self.operators += 1
         if self._state[2] != before[2]:
             self.memory.note(self.operators, self._state[2], self._state[2] > before[2], call, results)
         if self.operators % 256 == 0:
             self.check_time()
+
+    @contextlib.contextmanager
+    def watching_prints(self) -> Iterator[None]:
+        """Within the block, showing a tensor's values is noted."""
+        show = torch._tensor_str._str
+
+        def noted(tensor: torch.Tensor, **options: Any) -> str:
+            if tensor.device.type != "tpu" or isinstance(tensor, FakeTensor):
+                return show(tensor, **options)
+            places = find_places(sys._getframe(1))
+            call = self.prints.setdefault(places, Call(PRINT, (), *places, False))
+            before = _C.watched(self.device)[0]
+            text = show(tensor, **options)
+            self.resume()
+            call.host_reads += self._state[0] > before
+            call.note((), self.steps.now)
+            return text
+
+        torch._tensor_str._str = noted
+        try:
+            yield
+        finally:
+            torch._tensor_str._str = show
 
     def files(self) -> set[str]:
         """The program's own files from which operators were called."""

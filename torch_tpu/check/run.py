@@ -116,6 +116,7 @@ class Check:
             stack.enter_context(devices.mapped(self.specification["map_cuda"], self.follow, self.limit))
             stack.enter_context(self.steps.watched())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+            stack.enter_context(self.recorder.watching_prints())
             stack.enter_context(self.recorder)
             try:
                 self.program.run(self.specification["steps"], self._after_call)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch_tpu import operators as table
 from torch_tpu.check.places import LIBRARY, NOWHERE, PROGRAM, Place, kind_of
-from torch_tpu.check.record import Call, Recorder
+from torch_tpu.check.record import PRINT, Call, Recorder
 
 _PLACES, _SHAPES, _LISTED = 8, 8, 40
 
@@ -134,7 +134,7 @@ def _kind_of_read(name: str, text: str) -> str:
         return "sizes"
     if base in ("equal", "is_nonzero", "allclose"):
         return "compare"
-    if "print(" in text or 'f"' in text or "f'" in text:
+    if name == PRINT or "print(" in text or 'f"' in text or "f'" in text:
         return "print"
     if text.startswith(("if ", "elif ", "while ", "assert ")):
         return "branch"
@@ -146,7 +146,7 @@ def _kind_of_read(name: str, text: str) -> str:
 def host_reads(recorder: Recorder, steps: int) -> list[dict]:
     """Lines at which the host waits for a value, the most frequent first."""
     rows: dict[tuple, dict] = {}
-    for call in list(recorder.calls.values()):
+    for call in [*recorder.calls.values(), *recorder.prints.values()]:
         if call.host_reads == 0 or call.status in (table.UNSUPPORTED, table.HOST) or _is_dynamic(call):
             continue
         kind = _kind_of_read(call.name, call.call.text)
@@ -168,7 +168,7 @@ def host_reads(recorder: Recorder, steps: int) -> list[dict]:
         if call.name not in row["operators"]:
             row["operators"].append(call.name)
     for row in rows.values():
-        row["in_loop"] = row["count"] > 1
+        row["in_loop"] = row["steps"] > 1 if steps > 2 else row["count"] > 1
         row["per_step"] = row["count"] / row["steps"] if steps and row["steps"] > 1 else None
     return sorted(rows.values(), key=lambda row: -row["count"])
 
