@@ -6,8 +6,8 @@
     python scripts/side_by_side.py fast=fast.jsonl reference=reference.jsonl xla=xla.jsonl
 
 writes the counts into docs/side_by_side.json, from which the pages are made; columns that are not given stay as they
-are there. ``--compiles FILE`` takes the TPU compiler's verdicts: ``{operator: {"cases": n, "compiles": {topology:
-n}}}``.
+are there. ``--compiles FILE`` takes the TPU compiler's verdicts, which ``tests/aot/verdicts.py count`` writes: by chip
+and operator, the fragments that have a verdict, and those of them that compile.
 """
 
 import argparse
@@ -50,17 +50,6 @@ def count(path: str) -> dict[str, dict[str, int]]:
         of["runs"] += has_run(verdict)
         of["equal"] += verdict["outcome"] == "ok"
     return {name: {k: of[k] for k in ("cases", "runs", "equal")} for name, of in sorted(counts.items())}
-
-
-def count_compiles(path: str) -> dict[str, dict[str, dict[str, int]]]:
-    """By topology, then operator: cases, and those that compile."""
-    with open(path, encoding="utf-8") as file:
-        found = json.load(file)
-    columns: dict[str, dict] = collections.defaultdict(dict)
-    for name, entry in sorted(found.items()):
-        for topology, compiles in entry["compiles"].items():
-            columns[topology][name] = {"cases": entry["cases"], "compiles": compiles}
-    return columns
 
 
 def columns_of(data: dict) -> list[tuple[str, dict, tuple[str, ...]]]:
@@ -136,7 +125,7 @@ def main() -> None:
             parser.error(f"no executor {name!r}")
         data[name] = count(path)
     if options.compiles:
-        data["compiles"] = count_compiles(options.compiles)
+        data["compiles"] = json.loads(pathlib.Path(options.compiles).read_text(encoding="utf-8"))
     COUNTS.write_text(as_lines(data), encoding="utf-8")
     (DOCS / "side_by_side.md").write_text("\n".join(page(data)) + "\n", encoding="utf-8")
     put_between_marks(DOCS / "interop.md", summary(data))

@@ -7,6 +7,7 @@ chips whose compiler took it. What was refused stands in torch_tpu/aot/refused.j
 
     python tests/aot/verdicts.py collect out/fragments add mul --dtype float32     (all operators where none is named)
     python tests/aot/verdicts.py compile out/fragments --minutes 30
+    python tests/aot/verdicts.py count out/fragments counts.json       (for scripts/side_by_side.py)
 """
 
 import argparse
@@ -215,6 +216,18 @@ def compile_all(folder: pathlib.Path, chips: Sequence[str], minutes: float, agai
     return 0
 
 
+def count(fragments: Iterable[Fragment], verdicts: Verdicts) -> dict[str, dict[str, dict[str, int]]]:
+    """By chip and operator (overloads together): the fragments that have a verdict, and those that compile."""
+    counts: dict[str, dict[str, dict[str, int]]] = {chip: {} for chip in TOPOLOGIES}
+    for fragment in fragments:
+        for chip in TOPOLOGIES:
+            if verdicts.knows(fragment, chip):
+                of = counts[chip].setdefault(fragment.row.partition(".")[0], {"cases": 0, "compiles": 0})
+                of["cases"] += 1
+                of["compiles"] += (fragment.hash, chip) not in verdicts.refused
+    return counts
+
+
 def main() -> int:
     """Run a command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -229,6 +242,9 @@ def main() -> int:
     compiling.add_argument("--chip", action="append", choices=list(TOPOLOGIES))
     compiling.add_argument("--minutes", type=float, default=1e9)
     compiling.add_argument("--again", action="store_true", help="what has a verdict, too")
+    counting = commands.add_parser("count")
+    counting.add_argument("folder", type=pathlib.Path)
+    counting.add_argument("file", type=pathlib.Path)
     running = commands.add_parser("run")  # of collect's process
     running.add_argument("dtypes")
     running.add_argument("samples", type=int)
@@ -236,6 +252,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.command == "collect":
         collect(options.folder, options.operators, options.dtype or DTYPES, options.samples)
+    elif options.command == "count":
+        options.file.write_text(json.dumps(count(read_fragments(options.folder), Verdicts())))
     elif options.command == "run":
         run_calls(options.operators, options.dtypes.split(","), options.samples)
     else:
