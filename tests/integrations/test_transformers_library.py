@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from support import in_fresh_python
 from tiny_models import devices, tiny_llama, tiny_tokenizer, tokens
 
 import torch
@@ -92,6 +93,21 @@ def test_layers_kept_elsewhere(folder, tmp_path, elsewhere):
         folder, device_map={**placed, "model.layers.1": elsewhere}, offload_folder=tmp_path
     )
     torch.testing.assert_close(model(tokens().to("tpu")).logits.cpu(), tiny_llama()(tokens()).logits)
+
+
+def test_split_over_several_devices(folder):
+    code = f"""
+import sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+import torch, transformers
+from tiny_models import tiny_llama, tokens
+model = transformers.AutoModelForCausalLM.from_pretrained({folder!r}, device_map="balanced")
+x = tokens()
+torch.testing.assert_close(model(x.to("tpu")).logits.cpu(), tiny_llama()(x).logits)
+model.generate(x.to("tpu"), max_new_tokens=2, do_sample=False)
+print(*sorted({{str(parameter.device) for parameter in model.parameters()}}))
+"""
+    assert in_fresh_python(code, TTPU_TOPOLOGY="v5e:2x2").stdout.split() == ["tpu:0", "tpu:1", "tpu:2"]
 
 
 def test_bitsandbytes_without_its_package_says_so(folder, monkeypatch):
