@@ -1,8 +1,10 @@
 """One model of each family (module) of timm, as a case of the sweep: its smallest, on small images."""
 
+import importlib
 import importlib.util
 import inspect
 import re
+import types
 from collections.abc import Iterator
 
 from trial import Case, describe
@@ -18,9 +20,13 @@ KEPT: list[torch.library.Library] = []
 
 
 def preload() -> None:
-    """Import timm; torchvision's wheel wants operators that only its own build of the library defines."""
+    load()
+
+
+def load() -> types.ModuleType:
+    """timm, which imports torchvision, whose wheel wants operators that only its own library defines."""
     define_torchvision_operators()
-    import timm  # noqa: F401
+    return importlib.import_module("timm")
 
 
 def define_torchvision_operators() -> None:
@@ -34,27 +40,24 @@ def define_torchvision_operators() -> None:
 
 
 def names() -> list[str]:
-    import timm
-
+    timm = load()
     return [module for module in timm.list_modules() if timm.list_models(module=module)]
 
 
 def candidates(module: str) -> list[str]:
     """A family's models, those whose names say that they are small first."""
-    import timm
 
     def rank(name: str) -> tuple[int, int, str]:
         sizes = [size for pattern, size in SIZES.items() if re.search(pattern, name)]
         digits = [int(number) for number in re.findall(r"\d+", name)]
         return min(sizes, default=10), min(digits, default=1000), name
 
-    return sorted(timm.list_models(module=module), key=rank)[:CANDIDATES]
+    return sorted(load().list_models(module=module), key=rank)[:CANDIDATES]
 
 
 def attempts(name: str) -> Iterator[tuple[torch.nn.Module, int]]:
     """The model with a side of images to try, smaller ones first."""
-    import timm
-
+    timm = load()
     with torch.device("meta"):
         model = timm.create_model(name, num_classes=CLASSES)
     if sum(parameter.numel() for parameter in model.parameters()) > MOST_PARAMETERS:

@@ -14,6 +14,7 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import logging
 from trial import Case, describe
+from zoo_timm import define_torchvision_operators
 
 import torch
 
@@ -52,6 +53,7 @@ COMMON = (
 
 def preload() -> None:
     """Import what most models import, once for all workers: it takes longer than running a small model."""
+    define_torchvision_operators()
     for name in COMMON:
         getattr(transformers, name)
 
