@@ -74,6 +74,10 @@ class HostRandomness(TorchDispatchMode):
             return func(*args, **kwargs)
         if func == torch.ops.aten.native_dropout.default and args[0].device.type != "cpu":
             return dropout_as_on_cpu(*args)
+        in_place = func.name().split("::")[1].split(".")[0].endswith("_")
+        if in_place:  # numbers are drawn in the order of memory, which the devices may choose differently
+            drawn = func(torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:], **kwargs)
+            return args[0].copy_(drawn)
         devices = []
 
         def to_host(item: Any) -> Any:
@@ -89,8 +93,6 @@ class HostRandomness(TorchDispatchMode):
         drawn = func(*tree_map(to_host, args), **tree_map(to_host, kwargs))
         if not devices:
             return drawn
-        if func.name().split("::")[1].split(".")[0].endswith("_"):
-            return args[0].copy_(drawn)
         return tree_map(lambda item: item.to(devices[0]) if torch.is_tensor(item) else item, drawn)
 
 
