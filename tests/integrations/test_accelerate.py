@@ -103,6 +103,18 @@ def test_the_devices_memory_comes_before_the_cpus():
         get_max_memory({"nowhere": 1})
 
 
+def test_device_that_does_not_tell_its_memory(monkeypatch):
+    from accelerate.utils import get_max_memory
+
+    def untold(device=None):
+        raise RuntimeError("mem_get_info: the plugin does not tell")
+
+    monkeypatch.setattr(torch.tpu, "mem_get_info", untold)
+    with pytest.raises(RuntimeError, match=r"does not tell; say how much .*max_memory=\{0: "):
+        get_max_memory()
+    assert get_max_memory({0: "1KB"}) == {0: 1000}
+
+
 @pytest.mark.parametrize("limit", ["5KB", "100KB"])
 def test_model_split_over_tpu_and_cpu(limit):
     """Layers that do not fit stay in the CPU's memory and visit the device when they run."""

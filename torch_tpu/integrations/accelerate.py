@@ -45,6 +45,15 @@ def _bytes(size: int | float | str) -> int | float:
     return convert_file_size_to_int(size) if isinstance(size, str) else size
 
 
+def _free_memory(index: int) -> int:
+    try:
+        return torch.tpu.mem_get_info(index)[0]
+    except RuntimeError as error:  # not every plugin knows
+        raise RuntimeError(
+            f'{error}; say how much to use of it: max_memory={{{index}: "16GB", "cpu": "64GB"}}'
+        ) from error
+
+
 def _get_max_memory(measure):
     from accelerate.utils.modeling import logger
 
@@ -54,7 +63,7 @@ def _get_max_memory(measure):
         # A device is a number here. The order counts: they are filled in this one.
         devices = range(torch.tpu.device_count())
         if max_memory is None:
-            return {**{index: torch.tpu.mem_get_info(index)[0] for index in devices}, **measure(None)}
+            return {**{index: _free_memory(index) for index in devices}, **measure(None)}
         numbered = {key: value for key, value in max_memory.items() if isinstance(key, int)}
         for index in numbered.keys() - set(devices):
             logger.warning(f"Device {index} is not available, available devices are {list(devices)}")
