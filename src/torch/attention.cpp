@@ -12,11 +12,12 @@ int64_t choose(const at::Tensor &query, const at::Tensor &key, const at::Tensor 
                bool grouped) {
   bool heads = query.dim() == 4 && key.dim() == 4 && value.dim() == 4;
   bool plain = heads && dropout == 0.0 && query.is_floating_point() && query.dtype() == key.dtype() &&
-               query.dtype() == value.dtype() && query.numel() > 0 && key.numel() > 0 && value.numel() > 0 &&
-               !(causal && mask.has_value());
-  plain = plain && query.size(0) == key.size(0) && query.size(0) == value.size(0) && key.size(1) == value.size(1) &&
-          query.size(3) == key.size(3) && key.size(2) == value.size(2) &&
-          (query.size(1) == key.size(1) || (grouped && query.size(1) % key.size(1) == 0));
+               query.dtype() == value.dtype() && !(causal && mask.has_value());
+  if (plain) { // sizes may be symbols, of a graph for any length
+    c10::SymIntArrayRef q = query.sym_sizes(), k = key.sym_sizes(), v = value.sym_sizes();
+    plain = query.sym_numel() > 0 && key.sym_numel() > 0 && value.sym_numel() > 0 && q[0] == k[0] && q[0] == v[0] &&
+            k[1] == v[1] && q[3] == k[3] && k[2] == v[2] && (q[1] == k[1] || (grouped && q[1] % k[1] == 0));
+  }
   plain = plain && (!mask.has_value() || mask->dim() <= 4);
   return static_cast<int64_t>(plain ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
