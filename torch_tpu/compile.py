@@ -1,14 +1,13 @@
 """``torch.compile`` on tpu: graphs recorded by the operators that eager mode has, each one program.
 
 The backend's name is ``"tpu"``; a plain ``torch.compile(model)`` takes it for graphs on tpu. AOTAutograd makes a
-forward and a backward graph. Each becomes a ``_C.Graph``, which records the graph once for each sizes it meets, through
-the lowerings of eager mode, and from then on runs it as one program without Python.
+forward and a backward graph. Each becomes a ``CompiledGraph`` over a ``_C.Graph``, which records the graph once for
+each sizes it meets, through the lowerings of eager mode, and from then on runs it as one program without Python.
 """
 
 import functools
 
 import torch
-from torch_tpu import _C
 from torch_tpu._imports import when_imported
 
 
@@ -28,19 +27,6 @@ def _is_on_tpu(module: torch.fx.GraphModule, inputs) -> bool:
     return False
 
 
-def _compile_graph(module: torch.fx.GraphModule, inputs):
-    """A graph of ATen operators as a function that takes a list of arguments and empties it."""
-    graph = _C.Graph(module)
-
-    def run(arguments):
-        taken = list(arguments)
-        arguments.clear()  # so that what nobody else holds is freed as soon as it is used
-        return graph(taken)
-
-    run._boxed_call = True
-    return run
-
-
 def _save_state_and_run(operator, *args, **kwargs):
     """The device's generator as it was, and the result of a random operator."""
     return torch.tpu.get_rng_state(), operator(*args, **kwargs)
@@ -55,6 +41,7 @@ def _run_with_state(state, operator, *args, **kwargs):
     return result
 
 
+@functools.cache
 def _know_random_operators() -> None:
     """Teach PyTorch's two operators that repeat random numbers (dropout under activation checkpointing) about tpu.
 
@@ -86,17 +73,22 @@ def _know_random_operators() -> None:
                     cell.cell_contents = choose
 
 
-@functools.cache
 def _aot():
-    """The compiler of whole models, with AOTAutograd in front."""
+    """The compiler of whole models, with AOTAutograd in front. It is made anew for each: PyTorch changes it in use."""
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
     from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    from torch_tpu.compiled_graph import CompiledGraph
+
+    def compiler(kind: str):
+        return SerializableAOTDispatchCompiler(CompiledGraph, lambda module, inputs: CompiledGraph(module, kind))
 
     _know_random_operators()
     return aot_autograd(
-        fw_compiler=_compile_graph,
-        bw_compiler=_compile_graph,
-        inference_compiler=_compile_graph,
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
@@ -104,7 +96,14 @@ def _aot():
 
 def compile_on_tpu(module: torch.fx.GraphModule, inputs, **options):
     """Dynamo's backend ``"tpu"``. ``mode`` and ``options`` change nothing: there is one way to compile."""
-    return _aot()(module, inputs)
+    from torch_tpu.compiled_graph import cache_settings
+
+    functorch, inductor = cache_settings(inputs)
+    with torch._functorch.config.patch(functorch), torch._inductor.config.patch(inductor):
+        compiled = _aot()(module, inputs)
+    if hasattr(compiled, "_boxed_call"):  # AOTAutograd copies it from the function inside, which takes a list
+        compiled._boxed_call = False
+    return compiled
 
 
 def _allow_flex_attention(module) -> None:
@@ -116,6 +115,25 @@ def _allow_flex_attention(module) -> None:
             validate(query, key, value)
 
     module._validate_device = _validate_device
+
+
+def _choose_by_device(compile_elsewhere):
+    """A compiler of graphs: ours for those on tpu, the given one for all others."""
+
+    @functools.wraps(compile_elsewhere)
+    def compile_graph(module, inputs, *args, **kwargs):
+        if _is_on_tpu(module, inputs):
+            return compile_on_tpu(module, inputs)
+        return compile_elsewhere(module, inputs, *args, **kwargs)
+
+    return compile_graph
+
+
+def _choose_in_registry(module) -> None:
+    """The backend ``"inductor"`` by its name in Dynamo's list, as the minifier's scripts take it."""
+    from torch._dynamo.backends import registry
+
+    registry._COMPILER_FNS["inductor"] = _choose_by_device(module.inductor)
 
 
 def install() -> None:
@@ -135,4 +153,5 @@ def install() -> None:
         return compile_elsewhere(self, model_, inputs_)
 
     wrapper.__call__ = compile_by_device
+    when_imported("torch._dynamo.backends.inductor", _choose_in_registry)
     when_imported("torch.nn.attention.flex_attention", _allow_flex_attention)

@@ -41,11 +41,13 @@ struct rt_graph {
   uint32_t *random_slots;   /* of a seed and an offset, in the i64 numbers */
   uint64_t *random_offsets; /* beyond the run's first */
   uint64_t random_drawn;    /* in all */
+  base_text text;           /* the program, for whoever wants to see it */
 };
 
 /* What is recorded now. */
 struct rt_recording {
   rt_device *device;
+  bool keep_text;
   uint32_t argument_count;
   uint32_t locals[]; /* of the arguments' values; RT_NO_LOCAL: never written */
 };
@@ -66,12 +68,14 @@ static ttpu_status begin(rt_recording *r, rt_storage *const *arguments) {
   return TTPU_OK;
 }
 
-ttpu_status rt_graph_begin(uint32_t device, uint32_t count, rt_storage *const *arguments, rt_recording **out) {
+ttpu_status rt_graph_begin(uint32_t device, uint32_t count, rt_storage *const *arguments, bool keep_text,
+                           rt_recording **out) {
   rt_recording *r = *out = base_calloc(1, sizeof *r + count * sizeof *r->locals);
   if (r == NULL) return base_no_memory(sizeof *r + count * sizeof *r->locals);
   rt_lock();
   r->device = &rt_global.devices[device];
   r->argument_count = count;
+  r->keep_text = keep_text;
   ttpu_status status = begin(r, arguments);
   rt_unlock();
   if (status == TTPU_OK) return TTPU_OK;
@@ -159,6 +163,17 @@ static ttpu_status copy_numbers(rt_graph *g, const rt_trace *t, uint64_t random_
   return TTPU_OK;
 }
 
+/* The trace is lowered once more: its program may have come from a cache, or belong to the plugin by now. */
+static ttpu_status copy_text(rt_graph *g, const rt_recording *r, const rt_piece *p) {
+  base_arena arena;
+  ir_func *f;
+  base_arena_init(&arena);
+  ttpu_status status = rt_trace_build(r->device, &arena, p->outputs, p->output_count, p->donate, &f);
+  if (status == TTPU_OK) status = ir_func_print(f, &g->text);
+  base_arena_free(&arena);
+  return status;
+}
+
 static ttpu_status make(rt_graph *g, const rt_recording *r, const rt_piece *p, uint32_t count,
                         rt_storage *const *storages, uint64_t random_after) {
   g->device = r->device->index;
@@ -168,6 +183,7 @@ static ttpu_status make(rt_graph *g, const rt_recording *r, const rt_piece *p, u
   BASE_TRY(copy_inputs(g, r, p));
   BASE_TRY(copy_outputs(g, r, p));
   BASE_TRY(copy_targets(g, r, p, count, storages));
+  if (r->keep_text) BASE_TRY(copy_text(g, r, p));
   return copy_numbers(g, &r->device->trace, random_after);
 }
 
@@ -231,6 +247,7 @@ void rt_graph_free_locked(rt_graph *g) {
   base_free(g->numbers.i64s);
   base_free(g->random_slots);
   base_free(g->random_offsets);
+  base_text_free(&g->text);
   base_free(g);
 }
 
@@ -238,6 +255,11 @@ void rt_graph_free(rt_graph *g) {
   rt_lock();
   rt_graph_free_locked(g);
   rt_unlock();
+}
+
+void rt_graph_take_text(rt_graph *g, base_text *out) {
+  *out = g->text;
+  g->text = (base_text){0};
 }
 
 uint64_t rt_graph_random_drawn(const rt_graph *g) { return g->random_drawn; }

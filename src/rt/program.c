@@ -107,7 +107,8 @@ static void lower_record(build *s, rt_record_entry *r, base_arena *scratch) {
   for (uint32_t i = 0; i < tensors; ++i) s->tensors[i] = computed(r->call.tensors[i]);
   aten_call call = r->call;
   call.tensors = s->tensors;
-  b->source = r->op->name;
+  b->source = r->op->name; /* kept as long as the row is */
+  if (r->location != NULL) b->source = base_arena_printf(b->func->arena, "%s (%s)", r->op->name, r->location);
   aten_lowering c = {.b = b,
                      .call = &call,
                      .outs = metas,

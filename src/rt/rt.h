@@ -121,6 +121,9 @@ typedef struct rt_call {
 /* Appends a call; each result's storage holds its new value when this returns (pending). The arrays are copied. */
 ttpu_status rt_record(uint32_t device, const rt_op *op, const rt_call *call, uint32_t result_count,
                       const rt_tensor *results);
+/* Where in the user's program this thread's next calls come from, for messages of failures at run time ("model.py:12");
+ * NULL: not known. It is copied with each call. Programs that are kept on disk do without, since lines move. */
+void rt_set_location(const char *location);
 /* Sends what is recorded on its way. The error, if any, is that of building or compiling. */
 ttpu_status rt_flush(uint32_t device);
 /* Flush and wait for all; returns the first error since the last synchronisation, and forgets it. */
@@ -139,7 +142,10 @@ void rt_storage_visit(uint32_t device, size_t least, void (*visit)(void *context
 typedef struct rt_recording rt_recording;
 typedef struct rt_graph rt_graph;
 /* FAILED_PRECONDITION: another one is being recorded on the device. */
-ttpu_status rt_graph_begin(uint32_t device, uint32_t count, rt_storage *const *arguments, rt_recording **out);
+ttpu_status rt_graph_begin(uint32_t device, uint32_t count, rt_storage *const *arguments, bool keep_text,
+                           rt_recording **out);
+/* Moves the graph's program out as StableHLO text; empty where it was not kept. */
+void rt_graph_take_text(rt_graph *g, base_text *out);
 /* storages: the arguments', then those of the results. random_after: the generator's offset, in counters, behind the
  * piece. *out is NULL when what was recorded is not one piece that could run again: a value was read on the way, nothing was
  * recorded, or a result is on another device. The error is that of running. The recording is freed whatever the outcome. */

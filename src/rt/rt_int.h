@@ -88,6 +88,7 @@ typedef struct rt_record_entry {
   rt_slot *number_slots;   /* per number */
   rt_out *outs;
   uint32_t out_count;
+  const char *location; /* in the user's program; NULL: not known */
   uint32_t random_slot;
   uint8_t precision;
 } rt_record_entry;

@@ -222,6 +222,20 @@ static bool cut_here(const rt_device *d) {
   return h % CUT_MEAN == 0;
 }
 
+static _Thread_local const char *location; /* of this thread's calls */
+
+void rt_set_location(const char *text) { location = text; }
+
+/* It is part of the piece's key: a program's messages name the lines that it was recorded from. */
+static ttpu_status note_location(rt_trace *t, rt_record_entry *r) {
+  if (location == NULL || rt_disk_enabled()) return TTPU_OK;
+  size_t length = strlen(location);
+  r->location = base_arena_dup(&t->arena, location, length + 1);
+  if (r->location == NULL) return base_no_memory(length);
+  t->hash = base_mix128(t->hash, base_hash(0, location, length));
+  return TTPU_OK;
+}
+
 ttpu_status rt_record(uint32_t device, const rt_op *op, const rt_call *call, uint32_t result_count,
                       const rt_tensor *results) {
   if (rt_in_bad_fork())
@@ -238,7 +252,8 @@ ttpu_status rt_record(uint32_t device, const rt_op *op, const rt_call *call, uin
   }
   t->hash = base_mix128(base_mix128(t->hash, call->key.a ^ (uint64_t)call->precision), call->key.b);
   if (op->row->flags & ATEN_RNG) t->hash.b += 1;
-  status = append_operands(d, r, call);
+  status = note_location(t, r);
+  if (status == TTPU_OK) status = append_operands(d, r, call);
   if (status == TTPU_OK) status = append_results(d, r, results);
   if (status != TTPU_OK) goto out;
   t->window[t->count & 3] = hash_without_sizes(op, &r->call);

@@ -124,12 +124,19 @@ base_hash128 with_settings(base_hash128 key) {
   return base_mix128(key, settings);
 }
 
+// The function sets locations as it goes; afterwards there is none.
+struct Locations {
+  ~Locations() { rt_set_location(nullptr); }
+};
+
 class Graph {
  public:
-  explicit Graph(py::object function) : function_(std::move(function)) {}
+  // watch: called with the StableHLO of each program that is made, or None.
+  Graph(py::object function, py::object watch) : function_(std::move(function)), watch_(std::move(watch)) {}
 
   py::object call(py::list list) {
     initialize();
+    Locations locations;
     Arguments a(list);
     if (!a.fits || a.tensors.empty() || rt_get_mode() != RT_FUSED) return function_(*list);
     if (rt_is_capturing(static_cast<uint32_t>(a.device))) return function_(*list); // into the larger program
@@ -152,8 +159,9 @@ class Graph {
   py::object run(Variant &v, const py::list &list, Arguments &a);
   void describe(Variant &v, const py::sequence &results, const py::list &list, std::vector<rt_storage *> &storages);
   void keep(const Key &key, std::unique_ptr<Variant> v);
+  void show(rt_graph *graph);
 
-  py::object function_;
+  py::object function_, watch_;
   std::list<Key> order_; // by last use
   std::unordered_map<Key, std::pair<std::unique_ptr<Variant>, std::list<Key>::iterator>, KeyHash> variants_;
 };
@@ -192,6 +200,15 @@ void Graph::describe(Variant &v, const py::sequence &results, const py::list &li
   }
 }
 
+void Graph::show(rt_graph *graph) {
+  base_text text{};
+  rt_graph_take_text(graph, &text);
+  py::str shown = py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(text.data == nullptr ? "" : text.data, static_cast<Py_ssize_t>(text.length), "replace"));
+  base_text_free(&text);
+  watch_(shown);
+}
+
 // In Philox counters, of which PyTorch counts four as one offset.
 uint64_t random_offset(c10::DeviceIndex device) { return (default_generator(device).get_offset() + 3) / 4; }
 
@@ -207,7 +224,8 @@ py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
   v->device = a.device;
   rt_recording *recording = nullptr;
   uint32_t count = static_cast<uint32_t>(a.storages.size());
-  ttpu_status status = rt_graph_begin(static_cast<uint32_t>(a.device), count, a.storages.data(), &recording);
+  ttpu_status status =
+      rt_graph_begin(static_cast<uint32_t>(a.device), count, a.storages.data(), !watch_.is_none(), &recording);
   if (status == TTPU_FAILED_PRECONDITION) return function_(*list); // another thread is recording
   check(status);
   std::vector<rt_storage *> storages = a.storages;
@@ -228,6 +246,7 @@ py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
                           &v->graph);
   }
   check(status);
+  if (v->graph != nullptr && !watch_.is_none()) show(v->graph);
   bool changes = storages.empty() || versions_of(a.numbers) != numbers_before; // what has to be computed each time
   if (changes && v->graph != nullptr) {
     rt_graph_free(v->graph);
@@ -274,8 +293,13 @@ py::object Graph::run(Variant &v, const py::list &list, Arguments &a) {
 } // namespace
 
 void register_graph(py::module_ &m) {
+  m.def("set_location", [](const py::str &location) { // graphs name it as a constant, which lives as long as they
+    const char *text = PyUnicode_AsUTF8(location.ptr());
+    if (text == nullptr) throw py::error_already_set();
+    rt_set_location(*text != '\0' ? text : nullptr);
+  });
   py::class_<Graph>(m, "Graph")
-      .def(py::init<py::object>())
+      .def(py::init<py::object, py::object>(), py::arg("function"), py::arg("watch") = py::none())
       .def("__call__", &Graph::call)
       .def_property_readonly("variants", &Graph::variants);
 }
