@@ -182,13 +182,13 @@ static gemm_blocking block(const gemm_job *j) {
   }
   s.mc = min64(most_mc, s.tile_rows);
   const int64_t kc = gemm_padded(kernel, s.kc), all_k = gemm_padded(kernel, j->k);
-  s.whole_a = s.col_tiles > 1 && s.mc == s.tile_rows && s.tile_rows * all_k * pb <= l2 / 2;
+  s.whole_a = s.col_tiles > 1 && s.tile_rows * all_k * pb <= l2 / 2;
   /* Two tasks for each thread are enough for balance: more would pack A more often. */
   s.col_group = !s.whole_a     ? 1
                 : threads == 1 ? s.col_tiles
                                : max64(1, min64(s.col_tiles, s.row_tiles * s.col_tiles * j->batch / (2 * threads)));
   const int64_t overhang = kernel->a_by_rows ? kernel->mr * kc * pb : 64; /* tiles are loaded whole */
-  s.a_bytes = round_up(s.mc * (s.whole_a ? all_k : kc) * pb + overhang, 64);
+  s.a_bytes = round_up((s.whole_a ? s.tile_rows * all_k : s.mc * kc) * pb + overhang, 64);
   s.b_bytes = j->b.panels ? 0 : round_up(s.tile_cols * kc * pb, 64);
   s.tile_bytes = s.direct ? 0 : round_up(s.tile_rows * s.tile_cols * ab, 64);
   s.worker_bytes = s.a_bytes + s.b_bytes + s.tile_bytes + 64; /* 64: workers' parts fall into different sets */
@@ -215,6 +215,7 @@ typedef struct gemm_task {
   const gemm_job *job;
   const gemm_blocking *s;
   char *workspace;
+  char *a_panels; /* all of A packed ahead, tile by tile of rows; NULL: tasks pack it */
 } gemm_task;
 
 /* One block of k for `rows` packed rows against the packed columns of the tile. B's panel stays in L1 while A's
@@ -241,6 +242,29 @@ static void pack_rows(const gemm_job *j, int64_t batch, int64_t row0, int64_t ro
   for (int64_t i = 0; i < rows; i += height) {
     const int lines = (int)min64(height, rows - i);
     pack_panel(kernel, GEMM_A, &j->a, batch, row0 + i, lines, lines, k0, count, to + i * padded * pb);
+  }
+}
+
+/* Bytes into the panels of a tile of `rows` rows, all of k, at which row r's for this block of k begin. (Blocks of k but the
+ * last have no padding.) */
+static int64_t offset_in_a(const gemm_kernel *kernel, int64_t rows, int64_t r, int64_t k0, int64_t count) {
+  return (k0 * rows + r * gemm_padded(kernel, count)) * (int64_t)base_dtype_bytes(kernel->packed);
+}
+
+/* All of A, on the pool: a task is a tile's rows for one block of k. */
+static void pack_a_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
+  const gemm_task *t = ctx;
+  const gemm_job *j = t->job;
+  const gemm_blocking *s = t->s;
+  const gemm_kernel *kernel = j->kernel;
+  const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed), blocks = ceil_div(j->k, s->kc);
+  (void)worker;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t row0 = i / blocks * s->tile_rows, rows = min64(s->tile_rows, j->m - row0);
+    const int64_t k0 = i % blocks * s->kc, count = min64(s->kc, j->k - k0);
+    char *to = t->a_panels + row0 * gemm_padded(kernel, j->k) * pb;
+    for (int64_t r = 0; r < rows; r += s->mc)
+      pack_rows(j, 0, row0 + r, min64(s->mc, rows - r), k0, count, to + offset_in_a(kernel, rows, r, k0, count));
   }
 }
 
@@ -271,9 +295,10 @@ static void run_tile(const gemm_task *t, int64_t batch, int64_t row0, int64_t ro
   do {
     const int64_t count = min64(s->kc, j->k - k0), b_panel = kernel->nr * gemm_padded(kernel, count) * pb;
     const char *b = panels_of_b(j, batch, col0, cols, k0, count, own_b);
-    char *a = workspace + (s->whole_a ? k0 * rows * pb : 0); /* blocks of k but the last have no padding */
+    char *all_a = t->a_panels ? t->a_panels + row0 * gemm_padded(kernel, j->k) * pb : s->whole_a ? workspace : NULL;
     for (int64_t r = 0; r < rows; r += s->mc) {
       const int64_t block_rows = min64(s->mc, rows - r);
+      char *a = all_a ? all_a + offset_in_a(kernel, rows, r, k0, count) : workspace;
       if (!packed) pack_rows(j, batch, row0 + r, block_rows, k0, count, a);
       multiply_block(kernel, count, block_rows, a, cols, b, b_panel, c + r * c_row * ab, c_row,
                      k0 > 0 || (s->direct && j->beta == 1));
@@ -294,7 +319,7 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
     const int64_t first = i / s->row_tiles % groups * s->col_group, last = min64(s->col_tiles, first + s->col_group);
     for (int64_t col = first; col < last; ++col)
       run_tile(t, batch, row0, min64(s->tile_rows, j->m - row0), col * s->tile_cols,
-               min64(s->tile_cols, j->n - col * s->tile_cols), s->whole_a && col > first,
+               min64(s->tile_cols, j->n - col * s->tile_cols), t->a_panels || (s->whole_a && col > first),
                t->workspace + worker * s->worker_bytes);
   }
   if (j->kernel->end) j->kernel->end();
@@ -346,28 +371,50 @@ static bool packs_b_first(const gemm_job *j, const gemm_blocking *s) {
   return !j->b.panels && !j->b.pack && j->batch == 1 && j->k > 0 && s->row_tiles > 1 && work(j) > 1e8;
 }
 
+/* Would several tasks pack the same rows of A, in a product that is long enough for a barrier? */
+static bool packs_a_first(const gemm_job *j, const gemm_blocking *s) {
+  const int64_t sharers = ceil_div(s->col_tiles, s->col_group) * j->batch;
+  return !j->a.pack && (j->batch == 1 || j->a.batch == 0) && j->k > 0 && sharers > 1 && work(j) > 1e8;
+}
+
+static ttpu_status pack_whole_a(gemm_task *t) {
+  const gemm_job *j = t->job;
+  const gemm_kernel *kernel = j->kernel;
+  const int64_t overhang =
+      kernel->a_by_rows ? kernel->mr * gemm_padded(kernel, t->s->kc) : 0; /* tiles are loaded whole */
+  const size_t bytes = (size_t)(j->m * gemm_padded(kernel, j->k) + overhang) * base_dtype_bytes(kernel->packed);
+  if (!(t->a_panels = kern_scratch_new(bytes))) return base_no_memory(bytes);
+  base_pool_run(t->s->row_tiles * ceil_div(j->k, t->s->kc), 1, j->m * j->k, pack_a_tasks, t);
+  return TTPU_OK;
+}
+
 static ttpu_status run_blocked(const gemm_job *given, void *workspace) {
   gemm_job job = *given, *j = &job;
   gemm_blocking s = block(j);
+  gemm_task t = {.job = j, .s = &s};
   char small[32768] __attribute__((aligned(64)));
   void *own = NULL, *panels = NULL;
+  ttpu_status status = TTPU_OK;
   if (packs_b_first(j, &s)) {
-    j->b.panels = panels = kern_scratch_new(whole_b_bytes(j->kernel, j->n, j->k));
+    panels = kern_scratch_new(whole_b_bytes(j->kernel, j->n, j->k));
     if (!panels) return base_no_memory(whole_b_bytes(j->kernel, j->n, j->k));
-    pack_whole_b(given, panels);
+    pack_whole_b(j, panels);
+    j->b.panels = panels;
     s = block(j);
   }
+  if (packs_a_first(j, &s)) status = pack_whole_a(&t);
   const int64_t tasks = task_count(j, &s);
   const size_t bytes = (size_t)(s.worker_bytes * (tasks == 1 ? 1 : base_pool_size()));
   if (!workspace && bytes <= sizeof small) workspace = small;
-  if (!workspace) workspace = own = kern_scratch_new(bytes);
-  gemm_task t = {.job = j, .s = &s, .workspace = workspace};
-  if (workspace && tasks == 1) run_tasks(&t, 0, 1, 0);
-  else if (workspace)
+  if (!workspace && status == TTPU_OK && !(workspace = own = kern_scratch_new(bytes))) status = base_no_memory(bytes);
+  t.workspace = workspace;
+  if (status == TTPU_OK && tasks == 1) run_tasks(&t, 0, 1, 0);
+  else if (status == TTPU_OK)
     base_pool_run(tasks, max64(1, (int64_t)(20000 / max64(1, cost(j) / tasks))), cost(j), run_tasks, &t);
   kern_scratch_free(own);
   kern_scratch_free(panels);
-  return workspace ? TTPU_OK : base_no_memory(bytes);
+  kern_scratch_free(t.a_panels);
+  return status;
 }
 
 /* ---- small: no packing of A, B only where its columns are not contiguous ----------------------- */

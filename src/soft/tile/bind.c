@@ -278,6 +278,33 @@ static void drop_loads(binder *x) {
   }
 }
 
+/* A MAP over the whole tile; the others need, or give, every lane. */
+static bool maps_lanes(const tile_instr *in) { return in->op == TILE_MAP && in->level == TILE_FULL; }
+
+/* What is computed from scalars alone is a scalar: one lane of it is computed and its users repeat that. Slots begin as
+ * scalars and cease to be so until nothing changes: some are written twice. */
+static void spread_scalars(binder *x) {
+  const tile_prog *p = x->p;
+  for (uint32_t i = 0; i < p->instr_count; ++i) {
+    const tile_instr *in = &p->instrs[i];
+    if (maps_lanes(in) && !x->whole[in->dst]) x->scalar[in->dst] = true;
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t i = 0; i < p->instr_count; ++i) {
+      const tile_instr *in = &p->instrs[i];
+      const uint16_t operands[3] = {in->a, in->b, in->c};
+      if (in->op == TILE_STORE || in->op == TILE_LOAD || in->op == TILE_EXPAND || !x->scalar[in->dst]) continue;
+      bool scalar = maps_lanes(in);
+      for (uint32_t k = 0; k < in->operands; ++k)
+        scalar &= x->scalar[operands[k]] || p->slots[operands[k]].level == TILE_UNIFORM;
+      if (scalar) continue;
+      x->scalar[in->dst] = false;
+      changed = true;
+    }
+  }
+}
+
 static bool single_bit(unsigned x) { return x && !(x & (x - 1)); }
 
 /* Outputs: the instruction that makes the value writes into memory, and STORE is dropped. */
@@ -371,6 +398,7 @@ static void bind_instr(binder *x, const tile_instr *in, tile_bound_instr *to) {
   to->a = slots[0], to->b = slots[1], to->c = slots[2];
   to->dst = in->op == TILE_STORE ? in->dst : resolve(x, in->dst);
   const tile_kernels *k = x->b->kernels;
+  if (maps_lanes(in) && x->scalar[in->dst]) to->level = TILE_UNIFORM;
   if (in->op == TILE_MAP) to->kernel.map = rounds_next(x, in) ? k->rounded[in->kind] : map_kernel(k, in);
   if (in->op == TILE_REDUCE)
     to->kernel.fold = (x->b->layout == LAYOUT_ROWS ? k->fold_rows : k->fold_columns)[in->extra][in->type];
@@ -398,7 +426,8 @@ static ttpu_status bind_instrs(binder *x) {
         if (!list) continue;
         if (fill) bind_instr(x, in, &list->instrs[list->count++]);
         else ++list->count, ++total;
-        if (!fill && in->level == TILE_FULL) b->nanoseconds += instr_cost(in);
+        if (!fill && in->level == TILE_FULL && !(maps_lanes(in) && x->scalar[in->dst]))
+          b->nanoseconds += instr_cost(in);
       }
     if (fill) break;
     tile_bound_instr *all = take(x, total * sizeof *all);
@@ -465,6 +494,7 @@ ttpu_status tile_bind(base_arena *arena, const tile_prog *p, const ir_func *f, c
   BASE_TRY(make_nest(&x));
   shape_tile(&x);
   drop_loads(&x);
+  spread_scalars(&x);
   drop_stores(&x);
   BASE_TRY(bind_instrs(&x));
   BASE_TRY(place_registers(&x));

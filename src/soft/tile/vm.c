@@ -275,7 +275,7 @@ static void run_list(const frame *t, const tile_list *list) {
   void **slots = t->slots;
   bool empty = t->lanes[TILE_FULL] == 0;
   for (const tile_bound_instr *in = list->instrs, *end = in + list->count; in < end; ++in) {
-    if (empty && in->level == TILE_FULL && in->op != TILE_REDUCE) continue;
+    if (empty && in->source->level == TILE_FULL && in->op != TILE_REDUCE) continue;
     switch (in->op) {
       case TILE_MAP:
         in->kernel.map(t->lanes[in->level], slots[in->dst], slots[in->a], slots[in->b], slots[in->c], in->scalar);
