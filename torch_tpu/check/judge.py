@@ -161,7 +161,7 @@ def _sizes(report: dict) -> list[Finding]:
             "recompilation",
             f"{again['late_steps_that_build']} of {again['late_steps']} steps behind the first "
             f"{again['warm_after']} met programs that were new; on a TPU each is a compilation of seconds",
-            "Keep sizes equal from step to step: fixed batches, padding to a few lengths, a static cache.",
+            "Keep sizes equal from step to step: fixed batches, padding to a few lengths, caches of a fixed size.",
         )
     )
     for row in again["risks"][:8]:

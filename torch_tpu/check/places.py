@@ -28,12 +28,18 @@ class Place(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The line itself, without its indentation."""
-        return linecache.getline(self.file, self.line).strip()
+        """The line itself, without its indentation, and what follows an open bracket at its end."""
+        text = linecache.getline(self.file, self.line).strip()
+        for more in range(1, _MOST_LINES):
+            if not text.endswith(("(", "[", "{", ",")):
+                break
+            text += (" " if text.endswith(",") else "") + linecache.getline(self.file, self.line + more).strip()
+        return text
 
 
 NOWHERE = Place("", 0, "")
 
+_MOST_LINES = 3  # of a statement that are shown
 BACKEND, LIBRARY, PROGRAM = "backend", "library", "program"
 _BACKEND_FOLDERS = tuple(str(pathlib.Path(package.__file__).parent) + os.sep for package in (torch, torch_tpu))
 _LIBRARY_FOLDERS = tuple(

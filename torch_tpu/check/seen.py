@@ -82,8 +82,8 @@ def operators(recorder: Recorder) -> list[dict]:
                 "places": _places([call]),
             }
         )
-    order = [table.UNSUPPORTED, table.HOST, table.COMPOSED, table.NATIVE]
-    return sorted(rows, key=lambda row: (order.index(row["status"]), -row["count"], row["operator"]))
+    first = {table.UNSUPPORTED: 0, table.HOST: 1}
+    return sorted(rows, key=lambda row: (first.get(row["status"], 2), -row["count"], row["operator"]))
 
 
 def on_host(recorder: Recorder) -> list[dict]:
