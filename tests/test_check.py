@@ -83,8 +83,8 @@ def test_a_host_read_in_the_loop(outcomes):
     [finding] = outcome.findings("host read", "warning")
     assert_at(finding, "host_read.py", "loss.item()")
     [read] = outcome.report["host_reads"]
-    assert (read["count"], read["in_loop"], read["operators"]) == (6, True, ["_local_scalar_dense"])
-    assert "6 times, 1 a step" in finding["message"]
+    assert (read["count"], read["in_loop"], read["operators"]) == (12, True, ["_local_scalar_dense"])
+    assert "12 times, 2 a step" in finding["message"]
     assert outcome.report["steps"]["count"] == 6 and outcome.report["steps"]["kind"] == "optimizer"
     assert outcome.fails and outcome.report["verdict"] == "runs with warnings"  # by --fail-on warning
 

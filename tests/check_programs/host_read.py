@@ -12,10 +12,11 @@ model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Li
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 total = 0.0
 for _ in range(options.batches):
-    inputs, targets = torch.randn(4, 8).cuda(), torch.randint(0, 2, (4,)).to(device)
-    loss = torch.nn.functional.cross_entropy(model(inputs), targets)
-    optimizer.zero_grad()
-    loss.backward()
+    for _ in range(2):  # gradients of two are added up
+        inputs, targets = torch.randn(4, 8).cuda(), torch.randint(0, 2, (4,)).to(device)
+        loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+        loss.backward()
+        total += loss.item()
     optimizer.step()
-    total += loss.item()
-print(f"mean loss {total / options.batches}")
+    optimizer.zero_grad()
+print(f"mean loss {total / options.batches / 2}")

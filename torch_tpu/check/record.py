@@ -123,6 +123,12 @@ class Call:
         else:
             self.signatures_left_out += 1
 
+    def join_steps(self) -> None:
+        """All calls so far were in one step."""
+        self.steps, self.last_step = min(self.count, 1), 0
+        for first_and_count in self.signatures.values():
+            first_and_count[0] = 0
+
 
 class Recorder(TorchDispatchMode):
     """Runs a program and keeps what it calls on tpu.
@@ -241,6 +247,11 @@ class Recorder(TorchDispatchMode):
     def files(self) -> set[str]:
         """The program's own files from which operators were called."""
         return {call.own.file for call in self.calls.values() if call.own is not NOWHERE}
+
+    def join_steps(self) -> None:
+        """What was taken for steps was the first one."""
+        for call in (*self.calls.values(), *self.prints.values()):
+            call.join_steps()
 
     def resume(self) -> None:
         """Forget what the runtime's counters say of work that was not the program's."""

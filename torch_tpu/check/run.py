@@ -61,6 +61,7 @@ class Check:
         self.step_marks: list[int] = []
         self.extra: dict[str, Any] = {}
         self.steps.on_end.append(lambda: self.step_marks.append(self.recorder.operators))
+        self.steps.on_join += [self.step_marks.clear, self.recorder.join_steps]
         self._known_modules: set[int] = set()
         self._steps_before = 0
 

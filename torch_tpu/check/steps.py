@@ -60,6 +60,7 @@ class Steps:
         self.programs: dict[int, dict] = {}
         self.optimizers: weakref.WeakSet = weakref.WeakSet()
         self.on_end: list[Callable[[], None]] = []
+        self.on_join: list[Callable[[], None]] = []  # called where all that was seen turns out to be the first step
         self._depth = 0
         self._runs: dict[int, int] = {}
         self._counters = _C.counters()
@@ -107,6 +108,8 @@ class Steps:
             return
         if self.kind == "forward":  # the calls so far were parts of this step
             self.kind, self.now, self.ended = "optimizer", 0, []
+            for call in self.on_join:
+                call()
         self._end(self.most)
 
     def _after_module(self, module: torch.nn.Module) -> None:
