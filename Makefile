@@ -26,7 +26,7 @@ help:
 	@echo 'make build      .venv with PyTorch 2.13.0, the C libraries, torch_tpu importable from .venv'
 	@echo 'make check      formatting, lint, and who may include whom'
 	@echo 'make format     format the C, C++ and Python sources'
-	@echo 'make bench      speed next to a peer measured in the same run'
+	@echo 'make bench      speed next to a peer measured in the same run, also in build/bench/table.txt; QUICK=1 for less'
 	@echo 'make asan       the C tests under AddressSanitizer and UndefinedBehaviorSanitizer (also: tsan, ubsan)'
 	@echo 'make wheel      dist/ttpu-*.whl'
 	@echo 'make clean      remove what was built; make distclean removes .venv too'
@@ -95,7 +95,10 @@ run: build $(done)/run
 
 .PHONY: bench
 bench: build $(done)/run
-	@for file in bench/[a-z]*.py; do echo "== $$file"; $(python) $$file $(ARGS); done
+	@mkdir -p build/bench
+	@{ for name in zoo operators cost; do echo "== bench/$$name.py"; $(python) bench/$$name.py $(if $(QUICK),--quick) $(ARGS); done; \
+	   for name in models compile overhead $(if $(QUICK),,soak); do echo "== bench/$$name.py"; $(python) bench/$$name.py; done; \
+	 } | tee build/bench/table.txt
 
 # ---- checks --------------------------------------------------------------------------------------------------------
 
