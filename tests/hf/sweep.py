@@ -75,7 +75,10 @@ def try_model(item: dict[str, Any]) -> dict[str, Any]:
     if item["cpu_only"]:
         return {**case.notes, "steps": {"CPU": "ok"}}
     case.generates &= item["generate"]
-    return trial.run_trial(case, DTYPES[item["dtype"]], item["mode"] == "compiled")
+    try:
+        return trial.run_trial(case, DTYPES[item["dtype"]], item["mode"] == "compiled")
+    except trial.NotOnTheCPU as error:
+        return {**case.notes, "not_runnable": str(error), "reasons": [str(error)]}
 
 
 def choose(arguments: argparse.Namespace, known: dict[tuple, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -65,6 +65,10 @@ class Disagreement(Exception):
     """Both devices have a result, and they differ."""
 
 
+class NotOnTheCPU(Exception):
+    """The model does not run on the CPU in this dtype, so there is nothing to compare with."""
+
+
 class HostRandomness(TorchDispatchMode):
     """Random operators draw on the CPU whatever the device, so that two devices draw the same numbers."""
 
@@ -176,9 +180,11 @@ def host(value: torch.Tensor) -> torch.Tensor:
 
 
 def forward(model: torch.nn.Module, batch: dict[str, Any], call: Callable | None = None) -> Result:
+    """A call in evaluation, of the model or of what it was compiled to."""
+    model.eval()
     torch.manual_seed(0)
     with torch.no_grad():
-        output = (call or model.eval())(**batch)
+        output = (model if call is None else call)(**batch)
     return Result({name: host(value) for name, value in tensors(output)})
 
 
@@ -187,7 +193,7 @@ def train(model: torch.nn.Module, batch: dict[str, Any], training: bool, call: C
     torch.manual_seed(0)
     model.train(training)
     model.zero_grad()
-    output = (call or model)(**batch)
+    output = (model if call is None else call)(**batch)
     loss = make_loss(output)
     loss.backward()
     result = Result({"loss": host(loss), **{name: host(value) for name, value in tensors(output)}})
@@ -332,7 +338,10 @@ class Trial:
         A model that draws runs again with random numbers that tpu can have too.
         """
         fresh = torch.Generator().manual_seed(0).get_state()
-        results = {"forward": self.on_cpu("forward")}
+        try:
+            results = {"forward": self.on_cpu("forward")}
+        except Exception as error:
+            raise NotOnTheCPU(describe(error)) from error
         drew = not torch.equal(torch.get_rng_state(), fresh)
         for self.training in (True, False):
             try:
@@ -378,7 +387,6 @@ class Trial:
         return self.steps
 
     def check_forward(self, model: torch.nn.Module, expected: Result, call: Callable | None) -> None:
-        model.eval()
         with self.randomness():
             actual = forward(model, self.batch("tpu"), call)
         compare(actual.outputs, expected.outputs, self.others("forward", "outputs"))
@@ -424,9 +432,10 @@ class Trial:
         model.eval()
         with self.randomness():
             actual = self.generate(model, "tpu", options)
-        if not options["do_sample"]:
+        if not options["do_sample"] and self.dtype == torch.float32:
             compare(actual, expected, list)
             return
+        # Samples are tpu's own, and in bf16 two tokens often have one score: then a second run is what has to agree.
         again = self.generate(model, "tpu", options)
         if actual.keys() != again.keys() or not all(torch.equal(actual[key], again[key]) for key in actual):
             raise Disagreement("a second run with the same seed draws something else")
