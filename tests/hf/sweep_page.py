@@ -47,6 +47,20 @@ def counts(results: Results) -> list[str]:
     return lines
 
 
+def step_counts(results: Results) -> list[str]:
+    """What of it was tried how often, in f32 and eager mode, and how often it agreed."""
+    lines = ["| step | tried | agree |", "|---|---|---|"]
+    for step in STEPS:
+        outcomes = [
+            result["steps"][step]
+            for (_, _, dtype, mode), result in results.items()
+            if (dtype, mode) == ("f32", "eager") and step in result.get("steps", {})
+        ]
+        tried = [text for text in outcomes if not text.startswith("not on the CPU")]
+        lines.append(f"| {step} | {len(tried)} | {sum(text == 'ok' for text in tried)} |")
+    return lines
+
+
 def mark(text: str | None) -> str:
     """A step's outcome in a character."""
     return "" if text is None else MARKS[text.split(":")[0].split()[0]]
@@ -95,7 +109,7 @@ def escape(text: str) -> str:
 
 
 def write(results: Results, path: pathlib.Path) -> None:
-    lines = [HEAD.rstrip(), "", *counts(results), ""]
+    lines = [HEAD.rstrip(), "", *counts(results), "", *step_counts(results), ""]
     lines += ["✓ agrees, ≠ differs, ✗ raises on tpu, – cannot be done on the CPU either, empty: not tried.", ""]
     for library in dict.fromkeys(key[0] for key in sorted(results)):
         by_name: dict[str, dict[tuple, dict[str, Any]]] = collections.defaultdict(dict)
