@@ -257,6 +257,18 @@ def test_tensors_in_objects_are_moved():
     assert len(parity.tensors_of(moved)) == 2
 
 
+def test_arguments_that_cannot_be_copied():
+    class Stubborn:
+        def __init__(self):
+            self.x = torch.ones(1)
+
+        def __copy__(self):
+            raise ValueError("no copies")
+
+    inputs = parity.Inputs(torch.nn.Linear(1, 1), (Stubborn(),), {})
+    assert "cannot be kept: ValueError: no copies" in parity.compare_module(inputs, False)["error"]
+
+
 def test_a_curve_is_bounded_and_keeps_its_highest_point():
     curve = memory.Curve()
     for at in range(50_000):

@@ -81,18 +81,16 @@ class Inputs:
         self.module = module
         self.error = ""
         self.args, self.kwargs = (), {}
+        on = torch.is_autocast_enabled("tpu")
+        self.autocast = torch.get_autocast_dtype("tpu") if on else None
         size = sum(t.numel() * t.element_size() for t in tensors_of((list(args), kwargs)))
         if size > _MOST_INPUT_BYTES:
             self.error = f"its arguments have {size >> 20} MiB; up to {_MOST_INPUT_BYTES >> 20} are kept to be compared"
-        else:
+            return
+        try:
             self.args, self.kwargs = moved((args, kwargs), "cpu")
-        on = torch.is_autocast_enabled("tpu")
-        self.autocast = torch.get_autocast_dtype("tpu") if on else None
-
-    @property
-    def name(self) -> str:
-        """The class of the module."""
-        return type(self.module).__name__
+        except Exception as error:  # of an object of the program that cannot be copied: the program goes on
+            self.error = f"its arguments cannot be kept: {type(error).__name__}: {error}"
 
 
 class Layers:

@@ -171,7 +171,7 @@ class Check:
 
     def find_graph_breaks(self) -> None:
         """Where torch.compile would break or has broken the module's graph."""
-        if self.specification["graph_breaks"] and self.kept is not None:
+        if self.specification["graph_breaks"] and self.kept is not None and not self.kept.error:
             self._try("explained", lambda: seen.explain(self.kept))
 
     def _try(self, name: str, find: Any) -> None:
