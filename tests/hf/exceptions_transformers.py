@@ -28,7 +28,10 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "dbrx": {"config": {"attn_config.rope_theta": 10000.0}},
     "deepseek_v2": {"config": {"num_experts_per_tok": 2}},
-    "efficientnet": {"config": {"width_coefficient": 0.5, "depth_coefficient": 1.0}, "plans": ["fewer layers"]},
+    "efficientnet": {
+        "config": {"hidden_dim": 640, "width_coefficient": 0.5, "depth_coefficient": 1.0},
+        "plans": ["fewer layers"],
+    },
     "emu3": {"config": {"pad_token_id": 0}},
     "esm": {"config": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32}},
     "gpt_neo": {"config": {"attention_types": [[["global", "local"], 1]]}},
