@@ -281,6 +281,12 @@ def test_tensors_of_two_devices():
         same(compiled(x, y), both(x, y))
 
 
+def test_a_graph_that_begins_on_the_cpu():
+    compiled = torch.compile(lambda: torch.tensor(3).expand(4).to("tpu") + 1)  # it has no input on tpu
+    for _ in range(2):
+        same(compiled(), torch.full((4,), 4, device="tpu"))
+
+
 def test_memory_that_was_never_written():
     compiled = torch.compile(lambda x, y: (x + 1, y.add_(x)))
     for zeros in (True, False, True):

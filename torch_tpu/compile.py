@@ -21,8 +21,10 @@ def _is_on_tpu(module: torch.fx.GraphModule, inputs) -> bool:
     if "tpu" in _devices(inputs) or "tpu" in _devices([*module.parameters(), *module.buffers()]):
         return True
     for node in module.graph.nodes:
-        device = node.kwargs.get("device")
+        device, example = node.kwargs.get("device"), node.meta.get("example_value")
         if device is not None and torch.device(device).type == "tpu":
+            return True
+        if "tpu" in _devices(example if isinstance(example, tuple | list) else [example]):  # x.to("tpu")
             return True
     return False
 
