@@ -14,7 +14,7 @@ import torch
 EVERY_CASE = os.environ.get("TTPU_TEST_ALL", "0") == "1"
 
 # Cases that speak of the time after a compilation or start processes, which are compiled by themselves; and one of tied
-# parameters (I07), which Dynamo makes anew when it traces the module's constructor, so that they are no longer one object.
+# parameters (I07), which are no longer one object when the module is made in the compiled function.
 BY_THEMSELVES = {"H03", "H05", "H07", "H09", "I01", "I05", "I07"}
 
 
