@@ -5,6 +5,7 @@
 
 /* Refuses ends that are not finite, as the CPU does. */
 static void check_range(ir_builder *b, ir_value low, ir_value high, const char *what) {
+  if (!base_dtype_is_float((ttpu_dtype)ir_type_of(b->func, low).dtype)) return;
   ir_value finite = ir_and_bits(b, ir_is_finite(b, low), ir_is_finite(b, high));
   ir_check_not(b, ir_not_bits(b, finite), IR_BAD_VALUE, what);
 }
