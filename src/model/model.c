@@ -310,7 +310,9 @@ static ttpu_status upload_inputs(const ttpu_model *m, run *r) {
   return TTPU_OK;
 }
 
-/* With the lock held: takes the other arguments, starts the program and moves the states on. */
+/* With the lock held: takes the other arguments, starts the program and moves the states on. From then on they are the
+ * model's alone, as the next run may donate them at once: who waits for this run waits for its outputs, or, where it has
+ * none, here. */
 static ttpu_status start(ttpu_model *m, run *r) {
   const model_manifest *a = &m->manifest;
   if (m->lost)
@@ -327,9 +329,13 @@ static ttpu_status start(ttpu_model *m, run *r) {
     m->buffers[i] = NULL;
   }
   ttpu_status status = pjrt_execute(m->executable, a->argument_count, r->arguments, r->donated, r->results, NULL, NULL);
+  for (uint32_t i = 0; status == TTPU_OK && i < a->result_count; ++i) {
+    if (a->results[i].state < 0) continue;
+    if (a->output_count == 0) status = pjrt_buffer_await(r->results[i]);
+    m->buffers[a->results[i].state] = r->results[i];
+    r->results[i] = NULL;
+  }
   m->lost = status != TTPU_OK && a->state_count > 0;
-  for (uint32_t i = 0; status == TTPU_OK && i < a->result_count; ++i)
-    if (a->results[i].state >= 0) m->buffers[a->results[i].state] = pjrt_buffer_share(r->results[i]);
   return status;
 }
 
@@ -340,15 +346,12 @@ static bool copy_type(base_arena *arena, const ttpu_tensor *from, ttpu_tensor *t
   return to->name && to->dims;
 }
 
-/* Waits for everything; the results hold the outputs. */
+/* Waits for the outputs. */
 static ttpu_status fetch(const ttpu_model *m, const run *r, ttpu_results *out) {
   out->tensors = base_arena_zalloc(&out->arena, m->manifest.output_count * sizeof *out->tensors + 1);
   if (!out->tensors) return base_no_memory(m->manifest.output_count * sizeof *out->tensors);
   for (uint32_t i = 0; i < m->manifest.result_count; ++i) {
-    if (m->manifest.results[i].state >= 0) {
-      BASE_TRY(pjrt_buffer_await(r->results[i]));
-      continue;
-    }
+    if (m->manifest.results[i].state >= 0) continue;
     ttpu_tensor *t = &out->tensors[out->count];
     if (!copy_type(&out->arena, &m->manifest.results[i].type, t)) return base_no_memory(64);
     void *data = base_alloc(t->bytes + 1);
