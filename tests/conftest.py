@@ -23,9 +23,3 @@ def no_fallback(clean_device):
     """Fails a test during which an operator ran on the CPU."""
     yield
     assert torch.tpu.counters()["fallbacks"] == {}
-
-
-@pytest.fixture(autouse=True)
-def autoload_in_other_processes(monkeypatch):
-    """Processes that a test starts load the backend as a user's do; PyTorch's test tools switch that off."""
-    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")

@@ -24,7 +24,8 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+if __name__ == "__main__":  # where a test imports it, the variable would pass to every process that a later test starts
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
