@@ -70,6 +70,11 @@ const aten_number *aten_call_number(const aten_call *call, uint32_t arg) {
   return a->kind == ATEN_FLOAT || a->kind == ATEN_SCALAR ? &call->numbers[a->first] : NULL;
 }
 
+double aten_call_real(const aten_call *call, uint32_t arg, double none) {
+  const aten_number *n = aten_call_number(call, arg);
+  return n ? base_scalar_convert(n->dtype, TTPU_F64, n->value).d[0] : none;
+}
+
 int64_t aten_call_int(const aten_call *call, uint32_t arg, int64_t none) {
   const aten_arg *a = call_arg(call, arg);
   return a->kind == ATEN_INT ? call->ints[a->first] : none;
@@ -203,9 +208,7 @@ ttpu_dtype aten_number_dtype(const aten_lowering *c, uint32_t arg) {
 double aten_static(const aten_lowering *c, uint32_t arg) {
   const aten_arg *a = call_arg(c->call, arg);
   if (a->kind == ATEN_INT) return (double)c->call->ints[a->first];
-  const aten_number *n = aten_number_of(c, arg);
-  if (!n) return 0;
-  return n->dtype == TTPU_F64 || n->dtype == TTPU_C128 ? n->value.d[0] : (double)n->value.i;
+  return aten_call_real(c->call, arg, 0);
 }
 
 ir_value aten_vector_in(aten_lowering *c, uint32_t arg) {

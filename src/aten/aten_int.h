@@ -22,6 +22,7 @@
 bool aten_call_has(const aten_call *call, uint32_t arg);
 const aten_tensor *aten_call_tensor(const aten_call *call, uint32_t arg); /* NULL: none or undefined */
 const aten_number *aten_call_number(const aten_call *call, uint32_t arg); /* NULL: none */
+double aten_call_real(const aten_call *call, uint32_t arg, double none);  /* a complex number's real part */
 int64_t aten_call_int(const aten_call *call, uint32_t arg, int64_t none);
 ir_i64s aten_call_ints(const aten_call *call, uint32_t arg);
 

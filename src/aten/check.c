@@ -4,11 +4,6 @@
 
 #include "aten/aten_int.h"
 
-static double number_at(const aten_call *call, uint32_t arg) {
-  const aten_number *n = aten_call_number(call, arg);
-  return n == NULL ? 1 : n->dtype == TTPU_F64 ? n->value.d[0] : (double)n->value.i;
-}
-
 static ttpu_status check_each(ir_i64s values, int64_t least, const char *message) {
   for (uint32_t i = 0; i < values.count; ++i)
     if (values.data[i] < least) return base_fail(TTPU_INVALID_ARGUMENT, "%s", message);
@@ -33,7 +28,7 @@ double aten_float_max(ttpu_dtype t) {
 
 static ttpu_status check_softshrink(const aten_call *call) {
   const aten_tensor *x = aten_call_tensor(call, 0);
-  double lambda = number_at(call, 1);
+  double lambda = aten_call_real(call, 1, 1);
   if (x == NULL || !base_dtype_is_float((ttpu_dtype)x->dtype)) return TTPU_OK;
   double most = aten_float_max((ttpu_dtype)x->dtype);
   if (lambda >= 0 && lambda <= most) return TTPU_OK;
@@ -56,7 +51,7 @@ static ttpu_status check_gelu(const aten_call *call, uint32_t arg) {
 }
 
 static ttpu_status check_huber(const aten_call *call) {
-  double delta = number_at(call, 3);
+  double delta = aten_call_real(call, 3, 1);
   if (delta > 0) return TTPU_OK;
   return base_fail(TTPU_INVALID_ARGUMENT, "huber_loss does not support non-positive values for delta.");
 }
@@ -69,7 +64,7 @@ static ttpu_status check_nll_loss(const aten_call *call) {
 }
 
 static ttpu_status check_leaky_relu_backward(const aten_call *call) {
-  if (!aten_call_int(call, 3, 0) || number_at(call, 2) >= 0) return TTPU_OK;
+  if (!aten_call_int(call, 3, 0) || aten_call_real(call, 2, 1) >= 0) return TTPU_OK;
   return base_fail(
       TTPU_INVALID_ARGUMENT,
       "In-place leakyReLu backward calculation is triggered with a negative slope which is not supported. "

@@ -39,8 +39,7 @@ void lower_histc(aten_lowering *c) {
     low_number = trunc(low_number), high_number = trunc(high_number);
   }
   ir_type t = aten_type(c, x);
-  ttpu_dtype dtype = (ttpu_dtype)t.dtype, counted = (ttpu_dtype)aten_meta(c, 0)->dtype;
-  if (!whole_numbers) counted = dtype;
+  ttpu_dtype dtype = (ttpu_dtype)t.dtype, counted = whole_numbers ? (ttpu_dtype)aten_meta(c, 0)->dtype : dtype;
   ir_value low = ir_scalar_f64(b, dtype, low_number), high = ir_scalar_f64(b, dtype, high_number);
   if (low_number == high_number && ir_numel(t) > 0) {
     low = ir_reduce(b, IR_MINIMUM, x, 1, &whole);

@@ -568,13 +568,8 @@ uint64_t aten_random_counters(const aten_call *call, const aten_tensor *outs) {
 
 /* ---- numbers with which no distribution is ------------------------------------------------------- */
 
-static double number_of(const aten_call *call, uint32_t arg) {
-  const aten_number *n = aten_call_number(call, arg);
-  return n == NULL ? 1 : n->dtype == TTPU_F64 ? n->value.d[0] : (double)n->value.i;
-}
-
 static ttpu_status check_uniform(const aten_call *call) {
-  double from = number_of(call, 1), to = number_of(call, 2);
+  double from = aten_call_real(call, 1, 1), to = aten_call_real(call, 2, 1);
   ttpu_dtype t = aten_real_dtype((ttpu_dtype)call->tensors[0].dtype);
   double most = aten_float_max(t);
   if (!(fabs(from) <= most) || !(fabs(to) <= most))
@@ -705,7 +700,7 @@ ttpu_status aten_random_check(const aten_call *call, const aten_tensor *outs, ch
   };
   for (uint32_t i = 0; i < sizeof ranges / sizeof *ranges; ++i) {
     if (ranges[i].lower != lower) continue;
-    double x = number_of(call, ranges[i].arg);
+    double x = aten_call_real(call, ranges[i].arg, 1);
     bool above = ranges[i].open_low ? x > ranges[i].low : x >= ranges[i].low;
     bool below = ranges[i].open_high ? x < ranges[i].high : x <= ranges[i].high;
     return above && below ? TTPU_OK : base_fail(TTPU_INVALID_ARGUMENT, "%s%g", ranges[i].what, x);

@@ -609,16 +609,12 @@ static bool filled_shape(const aten_call *call, uint32_t out_arg, double count, 
   copy_numbers(out->strides, t->strides, t->rank);
   return t->dtype != TTPU_BOOL;
 }
-static double real_number(const aten_call *call, uint32_t arg, double none) {
-  const aten_number *n = aten_call_number(call, arg);
-  return n ? base_scalar_convert(n->dtype, TTPU_F64, n->value).d[0] : none;
-}
 /* How many steps fit between start and end, arguments 0 and 1; NaN where the step leads the other way, and where out=,
  * argument 3, is complex. */
 static double steps_between(const aten_call *call) {
   const aten_tensor *out = aten_call_tensor(call, 3);
   if (!out || base_dtype_is_complex((ttpu_dtype)out->dtype)) return NAN;
-  double steps = (real_number(call, 1, NAN) - real_number(call, 0, NAN)) / real_number(call, 2, 1);
+  double steps = (aten_call_real(call, 1, NAN) - aten_call_real(call, 0, NAN)) / aten_call_real(call, 2, 1);
   return steps >= 0 ? steps : NAN;
 }
 bool shape_arange_out(const aten_call *call, aten_shape *outs) {

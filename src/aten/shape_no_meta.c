@@ -97,12 +97,8 @@ bool shape_histc(const aten_call *call, aten_shape *outs) { /* self, bins, min, 
   const aten_tensor *x = aten_call_tensor(call, 0);
   int64_t bins = aten_call_int(call, 1, 100);
   if (!x || !base_dtype_is_integer((ttpu_dtype)x->dtype) || bins <= 0) return false;
-  double ends[2] = {0, 0};
-  for (uint32_t i = 0; i < 2; ++i) {
-    const aten_number *n = aten_call_number(call, 2 + i);
-    if (n) ends[i] = n->dtype == TTPU_F64 ? n->value.d[0] : (double)n->value.i;
-  }
-  if (!isfinite(ends[0]) || !isfinite(ends[1]) || ends[0] > ends[1]) return false;
+  double low = aten_call_real(call, 2, 0), high = aten_call_real(call, 3, 0);
+  if (!isfinite(low) || !isfinite(high) || low > high) return false;
   shape_of(&outs[0], x->dtype, 1, &bins);
   return true;
 }

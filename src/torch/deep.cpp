@@ -8,7 +8,7 @@ namespace ttpu {
 
 namespace {
 
-using Sizes = c10::SmallVector<int64_t, 32>;
+using Sizes = std::vector<int64_t>;
 
 // Pointwise operators, and those that fill what they write without asking where an element is.
 bool treats_elements_alike(const Operator &op) {
@@ -20,9 +20,9 @@ bool treats_elements_alike(const Operator &op) {
 
 // The sizes that all operands broadcast to. A tensor that is written is never broadcast.
 Sizes broadcast_sizes(const std::vector<at::Tensor> &operands) {
-  std::vector<int64_t> sizes;
+  Sizes sizes;
   for (const at::Tensor &t : operands) sizes = at::infer_size(sizes, t.sizes());
-  return Sizes(sizes.begin(), sizes.end());
+  return sizes;
 }
 
 struct Merged {
@@ -60,11 +60,11 @@ void call_deep(const Operator &op, torch::jit::Stack *stack) {
       if (is_operand(t)) operands.push_back(t);
       return t;
     });
+  bool alike = treats_elements_alike(op);
   Sizes sizes = broadcast_sizes(operands);
-  TORCH_CHECK(sizes.size() <= 64 || treats_elements_alike(op), op.name,
-              ": only tensors with up to 64 dims are supported");
+  TORCH_CHECK(alike || sizes.size() <= 64, op.name, ": only tensors with up to 64 dims are supported");
   Merged merged = merge(sizes, operands);
-  TORCH_CHECK(treats_elements_alike(op) && merged.sizes.size() <= TTPU_MAX_RANK, op.name, ": tensors of more than ",
+  TORCH_CHECK(alike && merged.sizes.size() <= TTPU_MAX_RANK, op.name, ": tensors of more than ",
               static_cast<int>(TTPU_MAX_RANK), " dimensions are not supported on tpu, got ", sizes.size());
   std::vector<at::Tensor> views;
   for (size_t i = 0; i < operands.size(); ++i)
