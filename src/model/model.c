@@ -20,7 +20,7 @@ struct ttpu_model {
   pthread_mutex_t lock; /* of all below */
   pjrt_buffer **buffers;
   bool lost; /* a failed run took the state with it */
-  uint64_t seed, offset;
+  uint64_t seed, offset, reset_count;
 };
 
 struct ttpu_results {
@@ -263,6 +263,7 @@ typedef struct run {
   pjrt_buffer **arguments;   /* the run's own references */
   bool *donated;
   pjrt_buffer **results;
+  uint64_t reset_count; /* the model's when it began */
 } run;
 
 static ttpu_status open_run(run *r, const model_manifest *m) {
@@ -336,6 +337,7 @@ static ttpu_status start(ttpu_model *m, run *r) {
     r->results[i] = NULL;
   }
   m->lost = status != TTPU_OK && a->state_count > 0;
+  r->reset_count = m->reset_count;
   return status;
 }
 
@@ -378,7 +380,7 @@ int ttpu_model_run(ttpu_model *m, uint32_t count, const ttpu_tensor *inputs, ttp
     if (started) status = fetch(m, &r, *out);
     if (started && status != TTPU_OK && m->manifest.state_count > 0) {
       pthread_mutex_lock(&m->lock);
-      m->lost = true;
+      if (r.reset_count == m->reset_count) m->lost = true; /* else another thread has put the state back since */
       pthread_mutex_unlock(&m->lock);
     }
   }
@@ -393,6 +395,7 @@ int ttpu_model_reset(ttpu_model *m) {
   pthread_mutex_lock(&m->lock);
   ttpu_status status = upload_all(m, MODEL_STATE, MODEL_STATE);
   m->lost = status != TTPU_OK;
+  ++m->reset_count;
   m->offset = 0;
   pthread_mutex_unlock(&m->lock);
   return status;

@@ -118,7 +118,8 @@ ttpu_status npy_write(const char *path, const ttpu_tensor *t) {
   for (uint32_t i = 0; i < t->rank; ++i)
     base_text_printf(&header, "%lld%s", (long long)t->dims[i], i + 1 < t->rank ? ", " : t->rank == 1 ? "," : "");
   base_text_printf(&header, "), }");
-  while ((header.length + 11) % 64) base_text_printf(&header, " "); /* the data begins at a multiple of 64 */
+  while (!header.failed && (header.length + 11) % 64) /* the data begins at a multiple of 64 */
+    base_text_printf(&header, " ");
   base_text_printf(&header, "\n");
   FILE *file = header.failed ? NULL : fopen(path, "wbe");
   ttpu_status status = TTPU_OK;

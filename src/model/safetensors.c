@@ -127,16 +127,6 @@ const ttpu_tensor *safetensors_find(const safetensors *s, const char *name) {
 
 /* ---- writing ---- */
 
-static void put_json_text(base_text *t, const char *text) {
-  base_text_put(t, "\"", 1);
-  for (; *text; ++text) {
-    if (*text == '"' || *text == '\\') base_text_printf(t, "\\%c", *text);
-    else if ((uint8_t)*text < 0x20) base_text_printf(t, "\\u%04x", *text);
-    else base_text_put(t, text, 1);
-  }
-  base_text_put(t, "\"", 1);
-}
-
 static ttpu_status put_header(base_text *header, uint32_t count, const ttpu_tensor *tensors) {
   size_t at = 0;
   base_text_put(header, "{", 1);
@@ -145,7 +135,7 @@ static ttpu_status put_header(base_text *header, uint32_t count, const ttpu_tens
     if (!dtype)
       return base_fail(TTPU_UNIMPLEMENTED, "%s: safetensors has no dtype for %s", tensors[i].name, tensors[i].dtype);
     if (i) base_text_put(header, ",", 1);
-    put_json_text(header, tensors[i].name);
+    base_text_put_json(header, tensors[i].name, strlen(tensors[i].name));
     base_text_printf(header, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
     for (uint32_t d = 0; d < tensors[i].rank; ++d)
       base_text_printf(header, "%s%lld", d ? "," : "", (long long)tensors[i].dims[d]);
@@ -153,7 +143,7 @@ static ttpu_status put_header(base_text *header, uint32_t count, const ttpu_tens
     at += tensors[i].bytes;
   }
   base_text_put(header, "}", 1);
-  while (header->length % 8) base_text_put(header, " ", 1); /* so that the data is aligned */
+  while (!header->failed && header->length % 8) base_text_put(header, " ", 1); /* so that the data is aligned */
   return header->failed ? base_no_memory(header->length) : TTPU_OK;
 }
 
