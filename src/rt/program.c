@@ -345,7 +345,9 @@ ttpu_status rt_program_visit(uint32_t device, void (*visit)(void *context, const
     if (pjrt_executable_device(p->executable) != rt_global.devices[device].pjrt) continue;
     rt_program_info info = {
         .key = p->key.a, .text = p->text, .runs = p->runs, .operators = p->operators, .row = p->row};
-    status = pjrt_executable_get_cost(p->executable, &info.cost);
+    if (!p->has_cost) status = pjrt_executable_get_cost(p->executable, &p->cost);
+    p->has_cost = status == TTPU_OK;
+    info.cost = p->cost;
     if (status == TTPU_OK) visit(context, &info);
   }
   rt_unlock();
