@@ -104,6 +104,8 @@ typedef struct base_text {
 } base_text;
 void base_text_printf(base_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void base_text_put(base_text *t, const char *bytes, size_t length);
+/* As a JSON string, in quotes; bytes of 128 and more are put as they are. */
+void base_text_put_json(base_text *t, const char *text, size_t length);
 void base_text_free(base_text *t);
 
 /* ---- dtypes -------------------------------------------------------------------------------- */

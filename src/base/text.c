@@ -53,6 +53,17 @@ void base_text_printf(base_text *t, const char *format, ...) {
   va_end(args);
 }
 
+void base_text_put_json(base_text *t, const char *text, size_t length) {
+  base_text_put(t, "\"", 1);
+  for (size_t i = 0; i < length; ++i) {
+    unsigned char c = (unsigned char)text[i];
+    if (c == '"' || c == '\\') base_text_printf(t, "\\%c", c);
+    else if (c < 32) base_text_printf(t, "\\u%04x", c);
+    else base_text_put(t, text + i, 1);
+  }
+  base_text_put(t, "\"", 1);
+}
+
 void base_text_free(base_text *t) {
   base_free(t->data);
   *t = (base_text){0};

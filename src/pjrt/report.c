@@ -13,22 +13,11 @@
 
 #define PUT(...) base_text_printf(t, __VA_ARGS__)
 
-static void put_string(base_text *t, const char *text, size_t length) {
-  PUT("\"");
-  for (size_t i = 0; i < length; ++i) {
-    unsigned char c = (unsigned char)text[i];
-    if (c == '"' || c == '\\') PUT("\\%c", c);
-    else if (c < 32) PUT("\\u%04x", c);
-    else base_text_put(t, text + i, 1);
-  }
-  PUT("\"");
-}
-
-static void put_text(base_text *t, const char *text) { put_string(t, text, strlen(text)); }
+static void put_text(base_text *t, const char *text) { base_text_put_json(t, text, strlen(text)); }
 
 static void put_value(base_text *t, const PJRT_NamedValue *v) {
   switch (v->type) {
-    case PJRT_NamedValue_kString: put_string(t, v->string_value, v->value_size); break;
+    case PJRT_NamedValue_kString: base_text_put_json(t, v->string_value, v->value_size); break;
     case PJRT_NamedValue_kInt64: PUT("%" PRId64, v->int64_value); break;
     case PJRT_NamedValue_kFloat:
       if (isfinite(v->float_value)) PUT("%.9g", (double)v->float_value);
@@ -51,7 +40,7 @@ static void put_values(base_text *t, const PJRT_NamedValue *values, size_t count
     size_t bytes = values->struct_size >= sizeof *values ? values->struct_size : sizeof *values;
     const PJRT_NamedValue *v = (const PJRT_NamedValue *)((const char *)values + i * bytes);
     if (i) PUT(", ");
-    put_string(t, v->name, v->name_size);
+    base_text_put_json(t, v->name, v->name_size);
     PUT(": ");
     put_value(t, v);
   }
@@ -149,7 +138,7 @@ static void put_memories(base_text *t, const pjrt_client *c, PJRT_Device *device
     PJRT_Memory_Kind_Args kind = ARGS(Memory_Kind, .memory = list.memories[i]);
     if (CALL(c, Memory_Kind, &kind) != TTPU_OK) kind.kind_size = 0;
     if (i) PUT(", ");
-    put_string(t, kind.kind, kind.kind_size);
+    base_text_put_json(t, kind.kind, kind.kind_size);
   }
   PUT("]");
 }

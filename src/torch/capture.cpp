@@ -127,12 +127,8 @@ py::object make_absent(const py::handle &handle) {
   rt_storage *s = nullptr;
   check(rt_storage_new_absent(static_cast<uint32_t>(current_device()), dtype_of(like.scalar_type()),
                               static_cast<uint32_t>(dims.size()), dims.data(), &s));
-  c10::DataPtr data(rt_storage_address(s), s, &free_storage, c10::Device(kTpu, current_device()));
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                             static_cast<int64_t>(rt_storage_bytes(s)), std::move(data),
-                                                             allocator(), /*resizable=*/true));
   at::Tensor t = at::empty({0}, at::TensorOptions(like.dtype()).device(c10::Device(kTpu, current_device())));
-  t.set_(std::move(storage), 0, like.sizes(), strides);
+  t.set_(wrap_storage(current_device(), s), 0, like.sizes(), strides);
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
 }
 

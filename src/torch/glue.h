@@ -66,6 +66,7 @@ bool is_pinned(const void *data);
 
 // ---- tensor.cpp
 c10::Storage make_storage(c10::DeviceIndex device, size_t bytes);
+c10::Storage wrap_storage(c10::DeviceIndex device, rt_storage *s); // which it then owns
 at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 at::Tensor empty_like_shape(c10::DeviceIndex device, const aten_shape &shape);
 // Sizes and strides of an out= argument that has to change.

@@ -18,13 +18,17 @@ namespace ttpu {
 
 // ---- making tensors ----
 
+c10::Storage wrap_storage(c10::DeviceIndex device, rt_storage *s) {
+  c10::DataPtr data(rt_storage_address(s), s, &free_storage, c10::Device(kTpu, device));
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                            static_cast<int64_t>(rt_storage_bytes(s)), std::move(data),
+                                                            allocator(), /*resizable=*/true));
+}
+
 c10::Storage make_storage(c10::DeviceIndex device, size_t bytes) {
   rt_storage *s = nullptr;
   check(rt_storage_new(static_cast<uint32_t>(device), bytes, &s));
-  c10::DataPtr data(rt_storage_address(s), s, &free_storage, c10::Device(kTpu, device));
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                            static_cast<int64_t>(bytes), std::move(data), allocator(),
-                                                            /*resizable=*/true));
+  return wrap_storage(device, s);
 }
 
 at::Tensor make_tensor(c10::DeviceIndex device, ttpu_dtype dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
