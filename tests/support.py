@@ -9,14 +9,18 @@ import pytest
 import torch
 
 
-def in_fresh_python(code: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
+def in_fresh_python(
+    code: str, check: bool = True, cwd: str | None = None, **environment: str
+) -> subprocess.CompletedProcess:
     """Run code in an interpreter of its own; a failure shows all that it printed.
 
     An environment variable given as "" is removed. PyTorch loads the backend unless the caller switches that off.
     """
     variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
     variables = {name: value for name, value in variables.items() if value != ""}
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, cwd=cwd, capture_output=True, text=True, timeout=300
+    )
     if check and done.returncode != 0:
         pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done

@@ -1,12 +1,10 @@
 """A second process finds what a first one compiled: AOTAutograd's graphs in PyTorch's cache, programs in ours."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+from support import in_fresh_python
 
 import torch
 
@@ -39,10 +37,7 @@ def run(folder: pathlib.Path, **environment: str) -> dict:
     """What the program computes and compiles, in a process of its own that keeps its caches in a folder."""
     variables = {"TTPU_CACHE": "always", "TTPU_CACHE_DIR": str(folder / "ttpu"), **environment}
     variables["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "torch")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**os.environ, **variables}, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    done = in_fresh_python(PROGRAM, **variables)
     assert "unable to serialize" not in done.stderr, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -2,13 +2,13 @@
 
 import glob
 import json
-import os
 import re
 import subprocess
 import sys
 
 import pytest
 import torch.nn.functional as F
+from support import in_fresh_python
 
 import torch
 from torch import nn
@@ -20,17 +20,8 @@ def fresh_dynamo(no_fallback):
     yield
 
 
-def run(code: str, cwd=None, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch, torch_tpu\n" + code],
-        env={**os.environ, **environment},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0 or not check, done.stderr
-    return done
+def run(code: str, **options) -> subprocess.CompletedProcess:
+    return in_fresh_python("import torch, torch_tpu\n" + code, **options)
 
 
 STEP = """

@@ -28,6 +28,7 @@ def model():
 @pytest.mark.parametrize("how", ["forward", "automatic"])
 def test_static_cache(model, how, no_fallback):
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # which a reset leaves
     prompts = [torch.randint(2, 101, (2, length)) for length in (5, 9)]
     model.to("cpu")
     expected = [model.generate(p, max_new_tokens=12, do_sample=False) for p in prompts]
