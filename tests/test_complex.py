@@ -135,11 +135,12 @@ def test_complex_half_random_numbers():
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_infinite_parts(dtype):
-    """As on the CPU: sums multiply by an alpha of 1 + 0i, 0 to the 0 is NaN, expm1 is made of sine and cosine."""
+    """As on the CPU: sums multiply by an alpha of 1 + 0i, 0 to the 0 is NaN, e^-inf is 0 at any angle."""
     parts = (-inf, -1.0, 0.0, 1.0, inf, nan)
     x = torch.tensor([complex(*pair) for pair in itertools.product(parts, parts)], dtype=dtype)
     on_both(torch.expm1, x)
-    for operator in (torch.add, torch.sub, torch.rsub):
+    on_both(torch.exp, x)
+    for operator in (torch.add, torch.sub, torch.rsub, torch.logaddexp):
         on_both(operator, x.repeat(36), x.repeat_interleave(36))
     zeros = torch.zeros(9, dtype=dtype)
     on_both(torch.pow, zeros, torch.arange(-4, 5).to(dtype))

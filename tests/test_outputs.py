@@ -1,5 +1,7 @@
 """out= arguments of other dimensions, strides and dtypes than the result has by itself."""
 
+import itertools
+
 import pytest
 from support import on_both
 
@@ -48,3 +50,14 @@ def test_wider_output_takes_rounded_results(dtype):
         for wide in (torch.float32, torch.float64):
             on_both(lambda x, y, o=operator, w=wide: o(x, y, out=torch.empty(3, dtype=w, device=x.device)), x, y)
     on_both(lambda x: torch.exp(x, out=torch.empty(3, device=x.device)), y)
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([-1.5])])
+def test_margin_loss_of_one_number_has_its_targets_sizes(weight):
+    """As the CPU's kernel; PyTorch's description of the operator gives every loss without reduction a dimension."""
+    loss = torch.nn.functional.multi_margin_loss
+    for x, target in itertools.product((torch.tensor(2.0), torch.tensor([2.0])), (torch.tensor(0), torch.tensor([0]))):
+        expected = loss(x, target, weight=weight, reduction="none")
+        there = weight if weight is None else weight.to("tpu")
+        actual = loss(x.to("tpu"), target.to("tpu"), weight=there, reduction="none")
+        torch.testing.assert_close(actual.cpu(), expected)

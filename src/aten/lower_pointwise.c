@@ -68,16 +68,19 @@ UNARY_FLOAT_EACH(cosh, ir_cosh)
 UNARY_FLOAT_EACH(sinh, ir_sinh)
 
 /* Of infinity with an imaginary part that is not finite it is 0 or infinity on CPU, NaN in StableHLO. */
-POINT_EACH(exp, SELF, ATEN_PROMOTE_FLOAT) {
-  ir_value x = aten_point_in(p, 0), y = ir_exponential(b, x);
-  if (!is_complex(p)) return y;
+static ir_value complex_exp(aten_lowering *c, ir_value x) {
+  ir_builder *b = c->b;
   ir_value re = ir_real(b, x), im = ir_imag(b, x), top = aten_like(c, re, INFINITY), zero = aten_like(c, re, 0);
   ir_value open = ir_not_bits(b, ir_is_finite(b, im));
   ir_value signed_zero = ir_select(b, is_negative(c, im), ir_negate(b, zero), zero);
   ir_value below = both(b, open, ir_compare(b, IR_EQ, re, ir_negate(b, top)));
   ir_value above = both(b, open, ir_compare(b, IR_EQ, re, top));
-  y = ir_select(b, below, make(c, zero, signed_zero), y);
+  ir_value y = ir_select(b, below, make(c, zero, signed_zero), ir_exponential(b, x));
   return ir_select(b, above, make(c, top, aten_like(c, re, NAN)), y);
+}
+POINT_EACH(exp, SELF, ATEN_PROMOTE_FLOAT) {
+  ir_value x = aten_point_in(p, 0);
+  return is_complex(p) ? complex_exp(c, x) : ir_exponential(b, x);
 }
 
 /* digamma(+-0) is -+inf on CPU, and NaN at the negative integers. */
@@ -548,22 +551,29 @@ static ir_value times_log(aten_point *p, aten_lowering *c, ir_value (*f)(ir_buil
 POINT(xlogy, PAIR, ATEN_PROMOTE_FLOAT) { return times_log(p, c, ir_log); }
 POINT(xlog1py, PAIR, ATEN_PROMOTE_FLOAT) { return times_log(p, c, ir_log_plus_one); }
 
-/* max + log(1 + exp(min - max)); equal infinities would give inf - inf. Complex numbers are ordered by their real
- * parts, as on CPU. */
-ir_value aten_logaddexp(aten_lowering *c, ir_value x, ir_value y) {
+/* max + log(1 + exp(min - max)) of complex numbers, which are ordered by their real parts. As on CPU a NaN makes both
+ * parts NaN; two real parts of -inf give one of the numbers, two of inf log(exp(x) + exp(y)). */
+static ir_value complex_logaddexp(aten_lowering *c, ir_value x, ir_value y) {
   ir_builder *b = c->b;
-  if (!base_dtype_is_complex((ttpu_dtype)aten_type(c, x).dtype)) {
-    ir_value high = ir_maximum(b, x, y), distance = ir_abs(b, ir_subtract(b, x, y));
-    ir_value r = ir_add(b, high, ir_log_plus_one(b, ir_exponential(b, ir_negate(b, distance))));
-    return ir_select(b, both(b, aten_is_inf(c, x), ir_compare(b, IR_EQ, x, y)), x, r);
-  }
   ir_value re_x = ir_real(b, x), re_y = ir_real(b, y), first = ir_compare(b, IR_GE, re_x, re_y);
   ir_value high = ir_select(b, first, x, y), low = ir_select(b, first, y, x);
-  ir_value share = ir_exponential(b, ir_subtract(b, low, high));
+  ir_value share = complex_exp(c, ir_subtract(b, low, high)), top = aten_like(c, re_x, INFINITY);
   ir_value r = ir_add(b, high, ir_log(b, ir_add(b, share, aten_like(c, share, 1))));
-  ir_value nothing =
-      both(b, ir_compare(b, IR_EQ, re_x, re_y), ir_compare(b, IR_EQ, re_x, aten_like(c, re_x, -INFINITY)));
-  return ir_select(b, nothing, low, r);
+  ir_value sum = ir_log(b, ir_add(b, complex_exp(c, x), complex_exp(c, y)));
+  ir_value same = ir_compare(b, IR_EQ, re_x, re_y);
+  r = ir_select(b, both(b, same, ir_compare(b, IR_EQ, re_x, top)), sum, r);
+  r = ir_select(b, both(b, same, ir_compare(b, IR_EQ, re_x, ir_negate(b, top))), low, r);
+  ir_value nan = aten_like(c, re_x, NAN);
+  return ir_select(b, either(b, aten_is_nan(c, x), aten_is_nan(c, y)), make(c, nan, nan), r);
+}
+
+/* max + log(1 + exp(min - max)); equal infinities would give inf - inf. */
+ir_value aten_logaddexp(aten_lowering *c, ir_value x, ir_value y) {
+  ir_builder *b = c->b;
+  if (base_dtype_is_complex((ttpu_dtype)aten_type(c, x).dtype)) return complex_logaddexp(c, x, y);
+  ir_value high = ir_maximum(b, x, y), distance = ir_abs(b, ir_subtract(b, x, y));
+  ir_value r = ir_add(b, high, ir_log_plus_one(b, ir_exponential(b, ir_negate(b, distance))));
+  return ir_select(b, both(b, aten_is_inf(c, x), ir_compare(b, IR_EQ, x, y)), x, r);
 }
 
 POINT(logaddexp, PAIR, ATEN_PROMOTE_FLOAT) { return aten_logaddexp(c, aten_point_in(p, 0), aten_point_in(p, 1)); }

@@ -659,8 +659,10 @@ bool shape_multi_margin_loss(const aten_call *call, aten_shape *outs) {
   const aten_tensor *x = aten_call_tensor(call, 0), *target = aten_call_tensor(call, 1);
   const aten_number *p = aten_call_number(call, 2);
   if (!x || !target || target->dtype != TTPU_I64 || !base_dtype_is_float((ttpu_dtype)x->dtype)) return false;
-  int64_t n = x->rank == 2 ? x->sizes[0] : 1;
-  if (x->rank > 2 || numel(x) == 0 || target->rank > 1 || numel(target) != n || aten_call_tensor(call, 4)) return false;
+  const aten_tensor *weight = aten_call_tensor(call, 4);
+  int64_t n = x->rank == 2 ? x->sizes[0] : 1, classes = x->rank ? x->sizes[x->rank - 1] : 1;
+  if (x->rank > 2 || numel(x) == 0 || target->rank > 1 || numel(target) != n) return false;
+  if (weight && (weight->dtype != x->dtype || weight->rank != 1 || weight->sizes[0] != classes)) return false;
   if (!p || p->dtype != TTPU_I64 || (p->value.i != 1 && p->value.i != 2)) return false;
   bool each = aten_call_int(call, 5, 1) == NN_REDUCTION_NONE && target->rank == 1;
   shape_of(outs, x->dtype, each ? 1 : 0, &n);
