@@ -116,6 +116,7 @@ def run_file(options, name: str, device: str, choice: list[str] | None = None) -
             "UPSTREAM_SUFFIX": SUFFIXES[device],
             "UPSTREAM_RESULTS": str(results),
             "UPSTREAM_WITHOUT": options.without,
+            "UPSTREAM_PART": options.part,
         }
         if choice is not None:
             chosen.write_text("\n".join(choice))
@@ -189,6 +190,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("path", type=Path, help="the test/ folder of a PyTorch source tree")
     parser.add_argument("files", nargs="*", default=FILES, help="test_view_ops, nn/test_pooling.py, ...; default: 21")
     parser.add_argument("-k", help="only these tests: pytest's expression, over the names of the cpu run")
+    parser.add_argument("--part", default="0/1", help="i/n: of all tests one in n, chosen by a hash of their names")
     parser.add_argument("--json", type=Path, help="write what became of each test")
     parser.add_argument(
         "--again", type=Path, help="run only what failed on tpu according to this earlier --json report"

@@ -20,6 +20,12 @@ def binary_ufuncs_and_refs() -> list:
     return [op for op in module.ops_and_refs if isinstance(op, module.BinaryUfuncInfo)]
 
 
+def foreach_lerp() -> list:
+    """The operators once in a list of their own."""
+    module = importlib.import_module(LISTS)
+    return [op for op in module.foreach_other_op_db if op.name == "_foreach_lerp"]
+
+
 def skip_operators():
     """skipOps once took the names of class and test besides the list; both can be had from the test."""
     current = importlib.import_module(DEVICES).skipOps
@@ -74,7 +80,7 @@ STAND_INS = [
     (CUDA, "tf32_is_not_fp32", lambda: lambda: False),
     ("torch.testing._internal.common_nn", "new_module_tests", lambda: []),
     (LISTS, "binary_ufuncs_and_refs", binary_ufuncs_and_refs),
-    (LISTS, "foreach_lerp_op_db", lambda: []),
+    (LISTS, "foreach_lerp_op_db", foreach_lerp),
     (LISTS, "xfail", of(DEVICES, "xfail")),
     (LISTS, "skip", of(DEVICES, "skip")),
     (LISTS, "skipOps", skip_operators),

@@ -4,6 +4,7 @@ The settings come as environment variables, because pytest-xdist's workers inher
 
 UPSTREAM_SUFFIX    only test classes that PyTorch made for a device, with this ending: CPU or PRIVATEUSE1
 UPSTREAM_WITHOUT   tests whose name matches this regular expression do not run
+UPSTREAM_PART      i/n: of the tests one in n, by a hash of the key
 UPSTREAM_CHOICE    a file with the keys of the tests to run, a line each; all of the device's without it
 UPSTREAM_RESULTS   the file that results are appended to
 """
@@ -14,6 +15,7 @@ import json
 import os
 import re
 import unittest.case
+import zlib
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,7 @@ class Choice:
         without = os.environ.get("UPSTREAM_WITHOUT")
         self.without = re.compile(without) if without else None
         self.chosen = set(Path(path).read_text().splitlines()) if path else None
+        self.part, self.parts = (int(number) for number in os.environ.get("UPSTREAM_PART", "0/1").split("/"))
 
     def pytest_collectstart(self, collector):
         """Just before a file is imported."""
@@ -80,7 +83,8 @@ class Choice:
                 return False
             if self.without and self.without.search(item.name):
                 return False
-            return self.chosen is None or key_of(item.nodeid, self.suffix) in self.chosen
+            key = key_of(item.nodeid, self.suffix)
+            return zlib.crc32(key.encode()) % self.parts == self.part and (self.chosen is None or key in self.chosen)
 
         config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
         items[:] = [item for item in items if wanted(item)]
