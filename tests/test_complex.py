@@ -140,6 +140,7 @@ def test_infinite_parts(dtype):
     x = torch.tensor([complex(*pair) for pair in itertools.product(parts, parts)], dtype=dtype)
     on_both(torch.expm1, x)
     on_both(torch.exp, x)
+    on_both(torch.exp2, x)
     for operator in (torch.add, torch.sub, torch.rsub, torch.logaddexp):
         on_both(operator, x.repeat(36), x.repeat_interleave(36))
     zeros = torch.zeros(9, dtype=dtype)

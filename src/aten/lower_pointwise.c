@@ -95,7 +95,7 @@ POINT(exp2, SELF, ATEN_PROMOTE_FLOAT) {
   ir_value x = aten_point_in(p, 0);
   if (is_complex(p)) { /* by parts: inf * (ln(2) + 0i) would have a NaN */
     ir_value re = ir_real(b, x), ln2 = aten_like(c, re, M_LN2);
-    return ir_exponential(b, make(c, ir_multiply(b, re, ln2), ir_multiply(b, ir_imag(b, x), ln2)));
+    return complex_exp(c, make(c, ir_multiply(b, re, ln2), ir_multiply(b, ir_imag(b, x), ln2)));
   }
   return ir_power(b, aten_like(c, x, 2), x);
 }
