@@ -137,6 +137,7 @@ CALLS = {
     "randint": lambda d: torch.randint(5, 2, (3,), device=d),
     "multinomial": lambda d: torch.multinomial(torch.ones(3, device=d), 5),
     "multinomial rank": lambda d: torch.multinomial(torch.ones(1, 1, 3, device=d), 1),
+    "multinomial of nothing": lambda d: torch.multinomial(torch.ones(3, device=d), 0),
     "nll dtype": lambda d: F.nll_loss(torch.ones(2, 3, device=d), torch.ones(2, device=d)),
     "nll shapes": lambda d: F.nll_loss(torch.ones(2, 3, device=d), torch.ones(3, dtype=torch.int64, device=d)),
     "mse shapes": lambda d: F.mse_loss(torch.ones(2, 3, device=d), torch.ones(4, device=d)),

@@ -91,6 +91,19 @@ static ttpu_status check_multinomial(const aten_call *call) {
   if (out != NULL && out->dtype != TTPU_I64)
     return base_fail(TTPU_INVALID_ARGUMENT, "multinomial expects Long tensor out, got: %s",
                      base_dtypes[out->dtype].name);
+  if (x == NULL || x->rank == 0 || x->rank > 2) return TTPU_OK; /* Meta refuses it */
+  int64_t samples = aten_call_int(call, 1, 0), categories = x->sizes[x->rank - 1];
+  if (samples <= 0)
+    return base_fail(TTPU_INVALID_ARGUMENT, "multinomial: cannot sample n_sample <= 0 samples, got %lld",
+                     (long long)samples);
+  if (!aten_call_int(call, 2, 0) && samples > categories)
+    return base_fail(
+        TTPU_INVALID_ARGUMENT,
+        "multinomial: cannot sample n_sample > prob_dist.size(-1) samples without replacement, got %lld of %lld",
+        (long long)samples, (long long)categories);
+  if (categories > 1 << 24)
+    return base_fail(TTPU_INVALID_ARGUMENT, "multinomial: number of categories cannot exceed 2^24, got %lld",
+                     (long long)categories);
   return TTPU_OK;
 }
 
