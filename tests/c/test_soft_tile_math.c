@@ -78,8 +78,27 @@ static const struct {
     {IR_ASIN, "asin", asin, -1, 1, 2},
     {IR_ACOS, "acos", acos, -1, 1, 2},
     {IR_ATAN, "atan", atan, -100, 100, 2},
+    {IR_ERFC, "erfc near 0", erfc, -0.1, 0.1, 1},
+    {IR_ASIN, "asin small", asin, -1e-3, 1e-3, 1},
+    {IR_ACOS, "acos near 1", acos, 0.99, 1, 1},
+    {IR_ATAN, "atan near 0", atan, -2, 2, 1},
+    {IR_ATAN, "atan far", atan, -1e30, 1e30, 1},
     {IR_SINH, "sinh", sinh, -90, 90, 1},
+    {IR_SINH, "sinh small", sinh, -0.02, 0.02, 1},
     {IR_COSH, "cosh", cosh, -90, 90, 1},
+    {IR_ASINH, "asinh", asinh, -100, 100, 1},
+    {IR_ASINH, "asinh small", asinh, -0.02, 0.02, 1},
+    {IR_ASINH, "asinh far", asinh, -1e38, 1e38, 1},
+    {IR_ACOSH, "acosh", acosh, 1, 100, 1},
+    {IR_ACOSH, "acosh near 1", acosh, 1, 1.01, 1},
+    {IR_ACOSH, "acosh far", acosh, 1, 1e38, 1},
+    {IR_ATANH, "atanh", atanh, -1, 1, 1},
+    {IR_ATANH, "atanh small", atanh, -0.02, 0.02, 1},
+    {IR_LGAMMA, "lgamma", lgamma, 0, 20, 1},
+    {IR_LGAMMA, "lgamma near 1", lgamma, 0.99, 1.01, 1},
+    {IR_LGAMMA, "lgamma near 2", lgamma, 1.99, 2.01, 1},
+    {IR_LGAMMA, "lgamma far", lgamma, 1, 1e36, 1},
+    {IR_LGAMMA, "lgamma left", lgamma, -30, 0, 4},
 };
 
 TEST(f32_functions_are_accurate_on_every_level) {
@@ -124,6 +143,24 @@ static const struct {
     {IR_LOGISTIC, "logistic", logisticl, -30, 30, 3},
     {IR_ERF, "erf", erfl, -5, 5, 2},
     {IR_SINE, "sin", sinl, -1e5, 1e5, 1},
+    {IR_SINE, "sin far", sinl, -1e9, 1e9, 1},
+    {IR_COSINE, "cos", cosl, -1e6, 1e6, 1},
+    {IR_TAN, "tan", tanl, -1e5, 1e5, 2.5},
+    {IR_EXPONENTIAL_MINUS_ONE, "expm1", expm1l, -50, 700, 1.5},
+    {IR_EXPONENTIAL_MINUS_ONE, "expm1 small", expm1l, -1, 1, 1.5},
+    {IR_LOG_PLUS_ONE, "log1p", log1pl, -1, 10, 1.5},
+    {IR_LOG_PLUS_ONE, "log1p small", log1pl, -1e-3, 1e-3, 1.5},
+    {IR_LOG_PLUS_ONE, "log1p far", log1pl, 1, 1e300, 1.5},
+    {IR_ASIN, "asin", asinl, -1, 1, 2.5},
+    {IR_ACOS, "acos", acosl, -1, 1, 1.5},
+    {IR_ATAN, "atan", atanl, -100, 100, 1},
+    {IR_SINH, "sinh", sinhl, -700, 700, 2.5},
+    {IR_SINH, "sinh small", sinhl, -1, 1, 2},
+    {IR_COSH, "cosh", coshl, -700, 700, 2.5},
+    {IR_ASINH, "asinh", asinhl, -100, 100, 2.5},
+    {IR_ACOSH, "acosh", acoshl, 1, 100, 2.5},
+    {IR_ATANH, "atanh", atanhl, -1, 1, 2},
+    {IR_LGAMMA, "lgamma", lgammal, 0.1, 20, 10},
 };
 TEST(f64_functions_are_accurate_on_every_level) {
   int count = level_count();
@@ -170,6 +207,45 @@ TEST(special_values) {
         if (!(ulps_f32(y[i], truth) <= functions[k].allowed) || !sign_ok)
           check_fail(__FILE__, __LINE__, "%s %s(%g) is %g, expected %g", levels[level], functions[k].name,
                      (double)special[i], (double)y[i], truth);
+      }
+    }
+}
+
+/* The kernels of two operands against libm, on every pair of special values and on random ones. */
+static double remainder_of(double x, double y) { return fmod(x, y); }
+static const struct {
+  ir_kind kind;
+  const char *name;
+  double (*truth)(double, double);
+  double allowed, allowed_wide;
+} functions_of_two[] = {
+    {IR_ATAN2, "atan2", atan2, 1, 2},
+    {IR_REMAINDER, "remainder", remainder_of, 0, 0},
+};
+TEST(functions_of_two_are_accurate_and_special) {
+  int count = level_count();
+  static const float s[] = {0.0f,   -0.0f, 1.0f,     -1.0f,     2.0f,    -2.5f,        0.3f, 1e30f, -1e30f,
+                            1e-30f, NAN,   INFINITY, -INFINITY, FLT_MAX, FLT_TRUE_MIN, 7.0f, -7.0f, 16777217.0f};
+  enum { N = sizeof s / sizeof *s, M = 4096 };
+  static float a[N * N + M], b[N * N + M], y[N * N + M];
+  static double wide_a[N * N + M], wide_b[N * N + M], wide_y[N * N + M];
+  uint64_t seed = 11;
+  for (int i = 0; i < N * N; ++i) a[i] = s[i / N], b[i] = s[i % N];
+  for (int i = N * N; i < N * N + M; ++i)
+    a[i] = (float)(200 * check_uniform(&seed) - 100), b[i] = (float)(20 * check_uniform(&seed) - 10);
+  for (int i = 0; i < N * N + M; ++i) wide_a[i] = (double)a[i], wide_b[i] = (double)b[i];
+  for (int level = 0; level < count; ++level)
+    for (size_t k = 0; k < sizeof functions_of_two / sizeof *functions_of_two; ++k) {
+      tables[level].map[functions_of_two[k].kind][TTPU_F32](N * N + M, y, a, b, NULL, 0);
+      tables[level].map[functions_of_two[k].kind][TTPU_F64](N * N + M, wide_y, wide_a, wide_b, NULL, 0);
+      for (int i = 0; i < N * N + M; ++i) {
+        double truth = functions_of_two[k].truth(wide_a[i], wide_b[i]);
+        bool sign = isnan(truth) || (!signbit(truth) == !signbit(y[i]) && !signbit(truth) == !signbit(wide_y[i]));
+        if (ulps_f32(y[i], truth) <= functions_of_two[k].allowed &&
+            ulps_f64(wide_y[i], (long double)truth) <= functions_of_two[k].allowed_wide && sign)
+          continue;
+        check_fail(__FILE__, __LINE__, "%s %s(%g, %g) is %.9g and %.17g, expected %.17g", levels[level],
+                   functions_of_two[k].name, wide_a[i], wide_b[i], (double)y[i], wide_y[i], truth);
       }
     }
 }

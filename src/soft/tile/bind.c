@@ -141,17 +141,21 @@ static double instr_cost(const tile_instr *in) {
     case IR_TAN:
     case IR_EXPONENTIAL_MINUS_ONE:
     case IR_LOG_PLUS_ONE: return wide ? 5 : 0.3;
-    case IR_POWER: return wide ? 20 : 1;
-    case IR_ERFC:
-    case IR_ERF_INV:
     case IR_ASIN:
     case IR_ACOS:
     case IR_ATAN:
+    case IR_ATAN2:
     case IR_SINH:
     case IR_COSH:
-    case IR_CBRT:
-    case IR_ATAN2:
-    case IR_REMAINDER: return 15;
+    case IR_ASINH:
+    case IR_ACOSH:
+    case IR_ATANH: return wide ? 3 : 1.5;
+    case IR_POWER: return wide ? 20 : 1;
+    case IR_REMAINDER: return wide ? 15 : 1;
+    case IR_ERFC: return wide ? 15 : 2;
+    case IR_ERF_INV: return wide ? 45 : 3;
+    case IR_LGAMMA: return wide ? 40 : 6;
+    case IR_CBRT: return 15;
     case IR_DIVIDE:
     case IR_SQRT:
     case IR_RSQRT: return 0.05 * bytes;

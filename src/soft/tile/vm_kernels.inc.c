@@ -42,22 +42,25 @@ typedef double _Complex c128;
 #define F32_EXPONENTIAL_MINUS_ONE(x) expm1_f32(x)
 #define F32_LOG_PLUS_ONE(x) log1p_f32(x)
 #define F32_ERF(x) erf_f32(x)
-#define F32_ERFC(x) (float)erfc((double)(x))
-#define F32_ERF_INV(x) (float)erf_inv_f64((double)(x))
-#define F32_ASIN(x) asinf(x)
-#define F32_ACOS(x) acosf(x)
-#define F32_ATAN(x) atanf(x)
-#define F32_SINH(x) (float)sinh((double)(x))
-#define F32_COSH(x) (float)cosh((double)(x))
+#define F32_ERFC(x) erfc_f32(x)
+#define F32_ERF_INV(x) erf_inv_f32(x)
+#define F32_ASIN(x) (float)asin_f64((double)(x))
+#define F32_ACOS(x) (float)acos_f64((double)(x))
+#define F32_ATAN(x) (float)atan_f64((double)(x))
+#define F32_SINH(x) sinh_f32(x)
+#define F32_COSH(x) cosh_f32(x)
+#define F32_ASINH(x) asinh_f32(x)
+#define F32_ACOSH(x) acosh_f32(x)
+#define F32_ATANH(x) atanh_f32(x)
+#define F32_LGAMMA(x) lgamma_f32(x)
 #define F32_CBRT(x) (float)cbrt((double)(x))
 #define F32_ADD(a, b) ((a) + (b))
-#define F32_ATAN2(a, b) atan2f(a, b)
+#define F32_ATAN2(a, b) atan2_f32(a, b)
 #define F32_DIVIDE(a, b) ((a) / (b))
 #define F32_MAXIMUM(a, b) MAXIMUM(a, b)
 #define F32_MINIMUM(a, b) MINIMUM(a, b)
 #define F32_MULTIPLY(a, b) ((a) * (b))
 #define F32_POWER(a, b) pow_f32(a, b)
-#define F32_REMAINDER(a, b) fmodf(a, b)
 #define F32_SUBTRACT(a, b) ((a) - (b))
 
 #define F64_ABS(x) fabs(x)
@@ -65,36 +68,36 @@ typedef double _Complex c128;
 #define F64_EXPONENTIAL(x) exp_f64(x)
 #define F64_FLOOR(x) floor(x)
 #define F64_LOG(x) log_f64(x)
-#define F64_LOGISTIC(x) (1.0 / (1.0 + exp(-(x))))
+#define F64_LOGISTIC(x) logistic_f64(x)
 #define F64_NEGATE(x) (-(x))
 #define F64_REAL(x) (x)
 #define F64_ROUND_NEAREST_EVEN(x) rint(x)
 #define F64_RSQRT(x) (1.0 / sqrt(x))
 #define F64_SIGN(x) SIGN(x)
 #define F64_SQRT(x) sqrt(x)
-#define F64_TANH(x) tanh(x)
-#define F64_COSINE(x) cos(x)
-#define F64_SINE(x) sin(x)
-#define F64_TAN(x) tan(x)
-#define F64_EXPONENTIAL_MINUS_ONE(x) expm1(x)
-#define F64_LOG_PLUS_ONE(x) log1p(x)
+#define F64_TANH(x) tanh_f64(x)
+#define F64_EXPONENTIAL_MINUS_ONE(x) expm1_f64(x)
+#define F64_LOG_PLUS_ONE(x) log1p_f64(x)
 #define F64_ERF(x) erf(x)
 #define F64_ERFC(x) erfc(x)
 #define F64_ERF_INV(x) erf_inv_f64(x)
-#define F64_ASIN(x) asin(x)
-#define F64_ACOS(x) acos(x)
-#define F64_ATAN(x) atan(x)
-#define F64_SINH(x) sinh(x)
-#define F64_COSH(x) cosh(x)
+#define F64_ASIN(x) asin_f64(x)
+#define F64_ACOS(x) acos_f64(x)
+#define F64_ATAN(x) atan_f64(x)
+#define F64_SINH(x) sinh_f64(x)
+#define F64_COSH(x) cosh_f64(x)
+#define F64_ASINH(x) asinh_f64(x)
+#define F64_ACOSH(x) acosh_f64(x)
+#define F64_ATANH(x) atanh_f64(x)
+#define F64_LGAMMA(x) lgamma_r(x, &(int){0})
 #define F64_CBRT(x) cbrt(x)
 #define F64_ADD(a, b) ((a) + (b))
-#define F64_ATAN2(a, b) atan2(a, b)
+#define F64_ATAN2(a, b) atan2_f64(a, b)
 #define F64_DIVIDE(a, b) ((a) / (b))
 #define F64_MAXIMUM(a, b) MAXIMUM(a, b)
 #define F64_MINIMUM(a, b) MINIMUM(a, b)
 #define F64_MULTIPLY(a, b) ((a) * (b))
 #define F64_POWER(a, b) pow(a, b)
-#define F64_REMAINDER(a, b) fmod(a, b)
 #define F64_SUBTRACT(a, b) ((a) - (b))
 
 /* ---- expressions: complex --------------------------------------------------------------------- */
@@ -279,25 +282,42 @@ UNSIGNED_TYPES(UNSIGNED_KERNELS)
   MAP2(map_##K##_U8, uint8_t, uint8_t, K##_U8(x, y)) MAP2(map_##K##_U16, uint16_t, uint16_t, K##_U16(x, y))            \
   MAP2(map_##K##_U32, uint32_t, uint32_t, K##_U32(x, y)) MAP2(map_##K##_U64, uint64_t, uint64_t, K##_U64(x, y))
 
-/* Sine, cosine and tangent: in f32 the vector loop, and libm for the few arguments beyond its reduction. */
+/* Kernels that are vector loops for most arguments: libm takes those that FAR finds, and only then is it asked. */
 #define F32_SINE(x) sine_f32(x, 0)
 #define F32_COSINE(x) sine_f32(x, 1)
 #define F32_TAN(x) tan_f32(x)
-#define FAR_SINE sinf
-#define FAR_COSINE cosf
-#define FAR_TAN tanf
-#define ONE_TRIG(K)                                                                                                    \
-  MAP1(map_##K##_F64, double, double, F64_##K(x))                                                                      \
-  MAP1(near_##K##_F32, float, float, F32_##K(x))                                                                       \
-  MAP1(far_##K##_F32, float, float, trig_far_f32(x) ? FAR_##K(x) : F32_##K(x))                                         \
-  static void map_##K##_F32(int64_t n, void *d, const void *pa, const void *pb, const void *pc, unsigned scalar) {     \
-    const float *a = pa;                                                                                               \
+#define F64_SINE(x) sine_f64(x, 0)
+#define F64_COSINE(x) sine_f64(x, 1)
+#define F64_TAN(x) tan_f64(x)
+#define FAR_F32_SINE sinf
+#define FAR_F32_COSINE cosf
+#define FAR_F32_TAN tanf
+#define FAR_F64_SINE sin
+#define FAR_F64_COSINE cos
+#define FAR_F64_TAN tan
+#define NEAR_AND_FAR1(name, T, FAR, NEAR, LIBM)                                                                        \
+  MAP1(near_##name, T, T, NEAR(x))                                                                                     \
+  MAP1(far_##name, T, T, FAR(x) ? LIBM(x) : NEAR(x))                                                                   \
+  static void map_##name(int64_t n, void *d, const void *pa, const void *pb, const void *pc, unsigned scalar) {        \
+    const T *a = pa;                                                                                                   \
     int far = 0;                                                                                                       \
-    if (scalar & 1) far = trig_far_f32(*a);                                                                            \
-    else                                                                                                               \
-      for (int64_t i = 0; i < n; ++i) far |= trig_far_f32(a[i]);                                                       \
-    (far ? far_##K##_F32 : near_##K##_F32)(n, d, pa, pb, pc, scalar);                                                  \
+    for (int64_t i = 0; i < (scalar & 1 ? 1 : n); ++i) far |= FAR(a[i]);                                               \
+    (far ? far_##name : near_##name)(n, d, pa, pb, pc, scalar);                                                        \
   }
+#define NEAR_AND_FAR2(name, T, FAR, NEAR, LIBM)                                                                        \
+  MAP2(near_##name, T, T, NEAR(x, y))                                                                                  \
+  MAP2(far_##name, T, T, FAR(x, y) ? LIBM(x, y) : NEAR(x, y))                                                          \
+  static void map_##name(int64_t n, void *d, const void *pa, const void *pb, const void *pc, unsigned scalar) {        \
+    const T *a = pa, *b = pb;                                                                                          \
+    int far = 0;                                                                                                       \
+    for (int64_t i = 0; i < n; ++i) far |= FAR(a[scalar & 1 ? 0 : i], b[scalar & 2 ? 0 : i]);                          \
+    (far ? far_##name : near_##name)(n, d, pa, pb, pc, scalar);                                                        \
+  }
+#define ONE_TRIG(K)                                                                                                    \
+  NEAR_AND_FAR1(K##_F32, float, trig_far_f32, F32_##K, FAR_F32_##K)                                                    \
+  NEAR_AND_FAR1(K##_F64, double, trig_far_f64, F64_##K, FAR_F64_##K)
+#define TWO_MOD(K)                                                                                                     \
+  NEAR_AND_FAR2(K##_F32, float, fmod_far_f32, fmod_f32, fmodf) MAP2(map_##K##_F64, double, double, fmod(x, y))
 
 #define ONE(class, K) ONE_##class(K)
 #define TWO(class, K) TWO_##class(K)
@@ -309,6 +329,8 @@ MAP1(map_REAL_C64, c64, float, crealf(x))
 MAP1(map_IMAG_C64, c64, float, cimagf(x))
 MAP1(map_REAL_C128, c128, double, creal(x))
 MAP1(map_IMAG_C128, c128, double, cimag(x))
+MAP1(map_ABS_C64, c64, float, hypot_f32(crealf(x), cimagf(x)))
+MAP1(map_ABS_C128, c128, double, hypot_f64(creal(x), cimag(x)))
 MAP1(map_IS_FINITE_F32, float, uint8_t, fabsf(x) <= FLT_MAX)
 MAP1(map_IS_FINITE_F64, double, uint8_t, fabs(x) <= DBL_MAX)
 MAP2(map_COMPLEX_F32, float, c64, CMPLXF(x, y))
@@ -639,6 +661,7 @@ FOLD_KERNELS(OR_BOOL, uint8_t, uint8_t, BITS_OR, 256)
 #define SET(K, T) t->map[IR_##K][TTPU_##T] = map_##K##_##T;
 #define SET_FLOAT(K) SET(K, F32) SET(K, F64)
 #define SET_TRIG(K) SET_FLOAT(K)
+#define SET_MOD(K) SET_FLOAT(K)
 #define SET_COMPLEX(K) SET(K, C64) SET(K, C128)
 #define SET_BOOL(K) SET(K, BOOL)
 #define SET_INTEGER(K) SET(K, I8) SET(K, I16) SET(K, I32) SET(K, I64) SET(K, U8) SET(K, U16) SET(K, U32) SET(K, U64)
@@ -675,7 +698,7 @@ FOLD_KERNELS(OR_BOOL, uint8_t, uint8_t, BITS_OR, 256)
 void KERNELS(tile_kernels *t);
 void KERNELS(tile_kernels *t) {
 #include "soft/tile/prog.def"
-  SET(REAL, C64) SET(REAL, C128) SET(IMAG, C64) SET(IMAG, C128) SET(IS_FINITE, F32) SET(IS_FINITE, F64)
+  SET(REAL, C64) SET(ABS, C64) SET(ABS, C128) SET(REAL, C128) SET(IMAG, C64) SET(IMAG, C128) SET(IS_FINITE, F32) SET(IS_FINITE, F64)
   SET(COMPLEX, F32) SET(COMPLEX, F64)
   SET_COMPARE(BOOL) SET_COMPARE(I8) SET_COMPARE(I16) SET_COMPARE(I32) SET_COMPARE(I64) SET_COMPARE(U8)
   SET_COMPARE(U16) SET_COMPARE(U32) SET_COMPARE(U64) SET_COMPARE(F32) SET_COMPARE(F64)
