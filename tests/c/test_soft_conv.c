@@ -148,6 +148,7 @@ static bool run_case(uint64_t *seed, ttpu_dtype dtype, ttpu_dtype out, bool larg
     c.pad_low[d] = pick(seed, 0, 1) ? pick(seed, -1, 3) : c.kernel_size[d] / 2;
     c.lhs_dilation[d] = pick(seed, 0, 2) ? 1 : pick(seed, 1, 4);
     c.rhs_dilation[d] = pick(seed, 0, 2) ? 1 : pick(seed, 1, 3);
+    if (pick(seed, 0, 4) == 0) c.in_size[d] = c.kernel_size[d] = 1, c.pad_low[d] = 0; /* says nothing */
     c.reversal[d] = pick(seed, 0, 3) == 0;
     if (pick(seed, 0, 5) == 0) c.kernel_size[d] = c.window_stride[d] = 1, c.pad_low[d] = 0;
     c.out_size[d] = pick(seed, 1, large ? 26 : 9);

@@ -55,7 +55,13 @@ static bool is_empty(const kern_conv *c) {
   return empty;
 }
 
-/* Everything but the dilation of the input, which goes to lhs_dilation. */
+/* One element, one tap, one result: the dimension says nothing. */
+static bool is_trivial(const kern_conv *c, int d) {
+  return c->in_size[d] == 1 && c->kernel_size[d] == 1 && c->out_size[d] == 1 && c->pad_low[d] == 0;
+}
+
+/* Everything but the dilation of the input, which goes to lhs_dilation. The dimensions that say something come last: the
+ * innermost is copied by rows, and an image of one column would have rows of one element. */
 static conv_plain flatten(const kern_conv *c, int64_t lhs_dilation[3]) {
   const int64_t groups = c->groups * c->batch_groups;
   conv_plain p = {
@@ -84,8 +90,11 @@ static conv_plain flatten(const kern_conv *c, int64_t lhs_dilation[3]) {
   p.in_group = c->groups > 1 ? p.channels * c->in_feature : p.images * c->in_batch;
   p.kernel_group = p.features * c->kernel_out;
   p.out_group = p.features * c->out_feature;
+  int origin[3] = {-1, -1, -1}, at = 3;
+  for (int d = c->spatial - 1; d >= 0; --d)
+    if (!is_trivial(c, d)) origin[--at] = d;
   for (int d = 0; d < 3; ++d) {
-    const int from = d - (3 - c->spatial);
+    const int from = origin[d];
     const bool real = from >= 0;
     p.in_size[d] = real ? c->in_size[from] : 1;
     p.taps[d] = real ? c->kernel_size[from] : 1;
