@@ -137,7 +137,8 @@ void aten_shape_contiguous(aten_shape *out);
 void aten_shape_preserve(const aten_tensor *t, aten_shape *out);
 bool aten_is_contiguous(const aten_tensor *t);
 bool aten_is_channels_last(const aten_tensor *t);
-bool aten_is_dense(const aten_tensor *t); /* non-overlapping and dense */
+bool aten_prefers_channels_last(const aten_tensor *t); /* of an image or a volume */
+bool aten_is_dense(const aten_tensor *t);              /* non-overlapping and dense */
 
 /* ---- the rows' functions ------------------------------------------------------------------------- */
 

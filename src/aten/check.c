@@ -4,6 +4,11 @@
 
 #include "aten/aten_int.h"
 
+/* c10's name of a float dtype. */
+static const char *float_name(ttpu_dtype t) {
+  return t == TTPU_F64 ? "Double" : t == TTPU_F32 ? "Float" : t == TTPU_F16 ? "Half" : "BFloat16";
+}
+
 static ttpu_status check_each(ir_i64s values, int64_t least, const char *message) {
   for (uint32_t i = 0; i < values.count; ++i)
     if (values.data[i] < least) return base_fail(TTPU_INVALID_ARGUMENT, "%s", message);
@@ -14,12 +19,36 @@ static ttpu_status check_convolution(const aten_call *call) {
   ttpu_status status = check_each(aten_call_ints(call, 4), 0, "negative padding is not supported");
   if (status == TTPU_OK) status = check_each(aten_call_ints(call, 3), 1, "non-positive stride is not supported");
   if (status == TTPU_OK) status = check_each(aten_call_ints(call, 5), 1, "dilation should be greater than zero");
+  const aten_tensor *x = aten_call_tensor(call, 0), *weight = aten_call_tensor(call, 1),
+                    *bias = aten_call_tensor(call, 2);
+  for (int i = 0; i < 2 && status == TTPU_OK; ++i) {
+    const aten_tensor *other = i == 0 ? weight : bias;
+    if (x != NULL && other != NULL && other->dtype != x->dtype)
+      status = base_fail(TTPU_INVALID_ARGUMENT, "convolution: input type (%s) and %s type (%s) should be the same",
+                         base_dtypes[x->dtype].name, i == 0 ? "weight" : "bias", base_dtypes[other->dtype].name);
+  }
   return status;
 }
 
-/* c10's name of a float dtype. */
-static const char *float_name(ttpu_dtype t) {
-  return t == TTPU_F64 ? "Double" : t == TTPU_F32 ? "Float" : t == TTPU_F16 ? "Half" : "BFloat16";
+static ttpu_status check_grid_sampler(const aten_call *call) {
+  const aten_tensor *x = aten_call_tensor(call, 0), *grid = aten_call_tensor(call, 1);
+  if (x == NULL || grid == NULL || x->dtype == grid->dtype) return TTPU_OK;
+  return base_fail(TTPU_INVALID_ARGUMENT,
+                   "grid_sampler(): expected input and grid to have same dtype, but input has %s and grid has %s",
+                   base_dtypes[x->dtype].name, base_dtypes[grid->dtype].name);
+}
+
+/* Statistics and weights are of the input's dtype, or float32 beside a narrower one. */
+static ttpu_status check_batch_norm(const aten_call *call) {
+  const aten_tensor *x = aten_call_tensor(call, 0);
+  for (uint32_t i = 1; i < 5; ++i) {
+    const aten_tensor *t = aten_call_tensor(call, i);
+    if (x == NULL || t == NULL || t->dtype == x->dtype) continue;
+    if (t->dtype == TTPU_F32 && (x->dtype == TTPU_BF16 || x->dtype == TTPU_F16)) continue;
+    return base_fail(TTPU_INVALID_ARGUMENT, "batch_norm: expected scalar type %s but found %s",
+                     float_name((ttpu_dtype)x->dtype), float_name((ttpu_dtype)t->dtype));
+  }
+  return TTPU_OK;
 }
 
 double aten_float_max(ttpu_dtype t) {
@@ -110,6 +139,8 @@ static ttpu_status check_multinomial(const aten_call *call) {
 ttpu_status aten_call_check(const aten_call *call) {
   aten_lower_fn lower = call->row->lower;
   if (lower == lower_convolution) return check_convolution(call);
+  if (lower == lower_grid_sampler_2d || lower == lower_grid_sampler_3d) return check_grid_sampler(call);
+  if (lower == lower_batch_norm) return check_batch_norm(call);
   if (lower == lower_masked_fill_tensor) return check_masked_fill(call);
   if (lower == lower_softshrink) return check_softshrink(call);
   if (lower == lower_gelu) return check_gelu(call, 1);

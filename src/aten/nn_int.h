@@ -19,11 +19,26 @@
 #ifndef TTPU_ATEN_NN_INT_H
 #define TTPU_ATEN_NN_INT_H
 
+#include <string.h>
+
 #include "aten/aten_int.h"
 
 enum { NN_REDUCTION_NONE = 0, NN_REDUCTION_MEAN = 1, NN_REDUCTION_SUM = 2 };
 
 /* ---- metadata ------------------------------------------------------------------------------------ */
+
+static inline int64_t numel(const aten_tensor *t) { return base_numel(t->rank, t->sizes); }
+static inline bool same_sizes(const aten_tensor *a, const aten_tensor *b) {
+  return a->rank == b->rank && memcmp(a->sizes, b->sizes, a->rank * sizeof *a->sizes) == 0;
+}
+static inline void no_result(aten_shape *out) { *out = (aten_shape){.dtype = TTPU_NO_DTYPE}; }
+/* dim wrapped; false when outside. */
+static inline bool wrap_dim(int64_t dim, uint32_t rank, uint32_t *out) {
+  int64_t n = rank ? rank : 1;
+  if (dim < -n || dim >= n) return false;
+  *out = (uint32_t)(dim < 0 ? dim + n : dim);
+  return true;
+}
 
 /* A row-major result of these sizes. */
 static inline void shape_of(aten_shape *out, uint8_t dtype, uint32_t rank, const int64_t *sizes) {

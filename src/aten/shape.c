@@ -56,6 +56,21 @@ bool aten_is_channels_last(const aten_tensor *t) {
   return true;
 }
 
+/* PyTorch's test for "strides like channels last", by which operators choose their result's layout. */
+bool aten_prefers_channels_last(const aten_tensor *t) {
+  static const uint32_t order[2][5] = {{1, 3, 2, 0}, {1, 4, 3, 2, 0}};
+  if (t->rank != 4 && t->rank != 5) return false;
+  int64_t least = 0;
+  if (t->strides[1] == 0) return false;
+  for (uint32_t i = 0; i < t->rank; ++i) {
+    uint32_t d = order[t->rank - 4][i];
+    if (t->sizes[d] == 0 || t->strides[d] < least) return false;
+    if (d == 0 && least == t->strides[1]) return false;
+    least = t->strides[d] * (t->sizes[d] > 1 ? t->sizes[d] : 1);
+  }
+  return true;
+}
+
 /* Some order of its dimensions is contiguous. */
 bool aten_is_dense(const aten_tensor *t) {
   uint32_t order[TTPU_MAX_RANK];

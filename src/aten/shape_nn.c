@@ -8,14 +8,6 @@
 
 /* ---- small things -------------------------------------------------------------------------------- */
 
-static void no_result(aten_shape *out) { *out = (aten_shape){.dtype = TTPU_NO_DTYPE}; }
-
-static int64_t numel(const aten_tensor *t) { return base_numel(t->rank, t->sizes); }
-
-static bool same_sizes(const aten_tensor *a, const aten_tensor *b) {
-  return a->rank == b->rank && memcmp(a->sizes, b->sizes, a->rank * sizeof *a->sizes) == 0;
-}
-
 static bool is_index_dtype(uint8_t t) { return t == TTPU_I64 || t == TTPU_I32; }
 
 static bool has_matrix_dtype(const aten_tensor *t) { return t->dtype != TTPU_BOOL && t->dtype < TTPU_F8E5M2; }
@@ -35,29 +27,6 @@ static bool has_single(const aten_tensor *t) {
 }
 
 static bool is_odd(const aten_tensor *t) { return aten_is_contiguous(t) && !is_canonical(t); }
-
-/* PyTorch's test for "strides like channels last", by which operators choose their result's layout. */
-static bool prefers_channels_last(const aten_tensor *t) {
-  static const uint32_t order[2][5] = {{1, 3, 2, 0}, {1, 4, 3, 2, 0}};
-  if (t->rank != 4 && t->rank != 5) return false;
-  int64_t least = 0;
-  if (t->strides[1] == 0) return false;
-  for (uint32_t i = 0; i < t->rank; ++i) {
-    uint32_t d = order[t->rank - 4][i];
-    if (t->sizes[d] == 0 || t->strides[d] < least) return false;
-    if (d == 0 && least == t->strides[1]) return false;
-    least = t->strides[d] * (t->sizes[d] > 1 ? t->sizes[d] : 1);
-  }
-  return true;
-}
-
-/* dim wrapped; false when outside. */
-static bool wrap_dim(int64_t dim, uint32_t rank, uint32_t *out) {
-  int64_t n = rank ? rank : 1;
-  if (dim < -n || dim >= n) return false;
-  *out = (uint32_t)(dim < 0 ? dim + n : dim);
-  return true;
-}
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
@@ -178,210 +147,6 @@ bool shape_scaled_mm_v2(const aten_call *call, aten_shape *outs) {
     return false;
   if (recipe == 0) return scales_tensor(a) && scales_tensor(b);
   return recipe == 1 && scales_rows(a, 0, outs->sizes[0]) && scales_rows(b, 1, outs->sizes[1]);
-}
-
-/* ---- convolution --------------------------------------------------------------------------------- */
-
-static int64_t list_at(ir_i64s list, uint32_t i) { return list.data[i < list.count ? i : list.count - 1]; }
-
-/* Row-major operands only: others may choose channels_last. */
-bool shape_convolution(const aten_call *call, aten_shape *outs) {
-  const aten_tensor *x = aten_call_tensor(call, 0), *w = aten_call_tensor(call, 1), *bias = aten_call_tensor(call, 2);
-  if (!x || !w || x->rank < 3 || x->rank > 5 || w->rank != x->rank || x->dtype != w->dtype) return false;
-  if (!aten_is_contiguous(x) || !aten_is_contiguous(w) || prefers_channels_last(x) || prefers_channels_last(w))
-    return false;
-  if (!base_dtype_is_float((ttpu_dtype)x->dtype) || numel(x) == 0 || numel(w) == 0) return false;
-  ir_i64s stride = aten_call_ints(call, 3), padding = aten_call_ints(call, 4), dilation = aten_call_ints(call, 5),
-          extra = aten_call_ints(call, 7);
-  int64_t groups = aten_call_int(call, 8, 1), sizes[5] = {x->sizes[0]};
-  bool transposed = aten_call_int(call, 6, 0) != 0;
-  if (!stride.count || !padding.count || !dilation.count || !extra.count || groups < 1) return false;
-  if (x->sizes[1] != (transposed ? w->sizes[0] : w->sizes[1] * groups) || w->sizes[0] % groups) return false;
-  sizes[1] = transposed ? w->sizes[1] * groups : w->sizes[0];
-  if (bias && (bias->rank != 1 || bias->sizes[0] != sizes[1] || bias->dtype != x->dtype)) return false;
-  for (uint32_t i = 2; i < x->rank; ++i) {
-    int64_t s = list_at(stride, i - 2), p = list_at(padding, i - 2), d = list_at(dilation, i - 2),
-            e = list_at(extra, i - 2);
-    int64_t window = d * (w->sizes[i] - 1) + 1;
-    if (s < 1 || p < 0 || d < 1 || e < 0) return false;
-    if (transposed) {
-      if (e >= s && e >= d) return false;
-      sizes[i] = (x->sizes[i] - 1) * s - 2 * p + window + e;
-    } else {
-      if (x->sizes[i] + 2 * p < window) return false;
-      sizes[i] = (x->sizes[i] + 2 * p - window) / s + 1;
-    }
-    if (sizes[i] < 1) return false;
-  }
-  shape_of(outs, x->dtype, x->rank, sizes);
-  return true;
-}
-
-static bool shape_gradients(const aten_call *call, aten_shape *outs, uint32_t mask_arg) {
-  const aten_tensor *g = aten_call_tensor(call, 0), *x = aten_call_tensor(call, 1), *w = aten_call_tensor(call, 2);
-  ir_i64s mask = aten_call_ints(call, mask_arg);
-  if (!g || !x || !w || mask.count != 3 || g->rank != x->rank || x->rank != w->rank || x->rank < 3) return false;
-  if (!aten_is_contiguous(x) || !aten_is_contiguous(w) || !aten_is_contiguous(g) || numel(x) == 0 || numel(w) == 0 ||
-      numel(g) == 0)
-    return false;
-  if (prefers_channels_last(x) || prefers_channels_last(w) || prefers_channels_last(g) || x->dtype != w->dtype ||
-      x->dtype != g->dtype)
-    return false;
-  for (uint32_t i = 0; i < 3; ++i) no_result(&outs[i]);
-  if (mask.data[0]) shape_of(&outs[0], x->dtype, x->rank, x->sizes);
-  if (mask.data[1]) shape_of(&outs[1], w->dtype, w->rank, w->sizes);
-  if (mask.data[2]) shape_of(&outs[2], g->dtype, 1, &g->sizes[1]);
-  return true;
-}
-
-bool shape_convolution_backward(const aten_call *call, aten_shape *outs) { return shape_gradients(call, outs, 10); }
-bool shape_convolution_backward_overrideable(const aten_call *call, aten_shape *outs) {
-  return shape_gradients(call, outs, 9);
-}
-
-/* The layout that these kernels choose: channels last if the image or the weights have it; never of a volume. */
-static void lay_out_image(aten_shape *out, bool channels_last) {
-  if (!channels_last || out->rank != 4) return;
-  out->strides[1] = 1;
-  out->strides[3] = out->sizes[1];
-  out->strides[2] = out->strides[3] * out->sizes[3];
-  out->strides[0] = out->strides[2] * out->sizes[2];
-}
-
-static bool has_slow_dtype(const aten_tensor *x) {
-  return (base_dtype_is_float((ttpu_dtype)x->dtype) && x->dtype < TTPU_F8E5M2) || x->dtype == TTPU_I64;
-}
-
-/* The weight's channels [out, in] of a convolution with this kernel; false where its sizes are other ones. A plain 2-d
- * one takes a matrix [Cy, Cx * K..] too. */
-static bool slow_weight(const aten_tensor *w, ir_i64s kernel, uint32_t spatial, bool matrix, int64_t channels[2]) {
-  if (!w || kernel.count != spatial) return false;
-  int64_t window = base_numel(spatial, kernel.data);
-  channels[0] = w->sizes[0];
-  if (matrix && w->rank == 2) {
-    channels[1] = window > 0 ? w->sizes[1] / window : 0;
-    return window > 0 && w->sizes[1] % window == 0;
-  }
-  if (w->rank != spatial + 2) return false;
-  for (uint32_t i = 0; i < spatial; ++i)
-    if (w->sizes[2 + i] != kernel.data[i] || kernel.data[i] < 1) return false;
-  channels[1] = w->sizes[1];
-  return true;
-}
-
-/* What distinguishes the operators below; the arguments are self, weight, kernel_size, bias?, stride, padding, then
- * output_padding (transposed), then dilation. */
-typedef struct slow_kind {
-  uint32_t spatial;
-  bool transposed, dilated;
-  bool images; /* takes one image as well as a batch */
-} slow_kind;
-
-/* Element i of a list argument that must have one for each spatial dimension; `least` - 1 where it does not. */
-static int64_t slow_int(const aten_call *call, slow_kind kind, uint32_t arg, uint32_t i, int64_t least) {
-  ir_i64s list = aten_call_ints(call, arg);
-  return list.count == kind.spatial ? list.data[i] : least - 1;
-}
-
-static bool slow_size(const aten_call *call, slow_kind kind, uint32_t i, int64_t x, int64_t k, int64_t *y) {
-  int64_t s = slow_int(call, kind, 4, i, 1), p = slow_int(call, kind, 5, i, 0);
-  int64_t d = kind.dilated ? slow_int(call, kind, kind.transposed ? 7 : 6, i, 1) : 1;
-  int64_t e = kind.transposed ? slow_int(call, kind, 6, i, 0) : 0, window = d * (k - 1) + 1;
-  if (s < 1 || p < 0 || d < 1 || e < 0) return false;
-  if (kind.transposed) *y = (x - 1) * s - 2 * p + window + e;
-  else *y = (x + 2 * p - window) / s + 1;
-  return *y >= 1 && (kind.transposed ? e < s || e < d : x + 2 * p >= window);
-}
-
-static bool slow_shape(const aten_call *call, aten_shape *outs, slow_kind kind) {
-  const aten_tensor *x = aten_call_tensor(call, 0), *w = aten_call_tensor(call, 1), *bias = aten_call_tensor(call, 3);
-  bool plain = !kind.transposed && !kind.dilated;
-  ir_i64s kernel = aten_call_ints(call, 2);
-  int64_t channels[2], sizes[5];
-  if (!x || !slow_weight(w, kernel, kind.spatial, plain && kind.spatial == 2, channels)) return false;
-  if (x->dtype != w->dtype || (!has_slow_dtype(x) && !(plain && base_dtype_is_integer((ttpu_dtype)x->dtype))))
-    return false;
-  uint32_t lead = x->rank - kind.spatial; /* batch and channels; of an image its channels alone */
-  if (x->rank < kind.spatial || lead < (kind.images ? 1u : 2u) || lead > 2) return false;
-  int64_t taken = x->sizes[lead - 1], given = kind.transposed ? channels[1] : channels[0];
-  bool grouped = plain && kind.spatial == 3 && channels[1] > 0 && taken % channels[1] == 0;
-  if (taken == 0 || given == 0) return false;
-  if (taken != (kind.transposed ? channels[0] : channels[1]) && !grouped) return false;
-  if (grouped && channels[0] % (taken / channels[1]) != 0) return false;
-  if (bias && (bias->rank != 1 || bias->sizes[0] != given)) return false;
-  if (kind.transposed && x->sizes[0] == 0) return false;
-  sizes[0] = x->sizes[0];
-  sizes[lead - 1] = given;
-  for (uint32_t i = 0; i < kind.spatial; ++i)
-    if (!slow_size(call, kind, i, x->sizes[lead + i], kernel.data[i], &sizes[lead + i])) return false;
-  shape_of(outs, x->dtype, x->rank, sizes);
-  if (kind.spatial == 2) lay_out_image(outs, prefers_channels_last(x) || prefers_channels_last(w));
-  return true;
-}
-
-bool shape_slow_conv2d(const aten_call *call, aten_shape *outs) {
-  return slow_shape(call, outs, (slow_kind){.spatial = 2});
-}
-bool shape_slow_conv3d(const aten_call *call, aten_shape *outs) {
-  return slow_shape(call, outs, (slow_kind){.spatial = 3});
-}
-bool shape_slow_conv_dilated2d(const aten_call *call, aten_shape *outs) {
-  return slow_shape(call, outs, (slow_kind){.spatial = 2, .dilated = true, .images = true});
-}
-bool shape_slow_conv_dilated3d(const aten_call *call, aten_shape *outs) {
-  return slow_shape(call, outs, (slow_kind){.spatial = 3, .dilated = true, .images = true});
-}
-bool shape_slow_conv_transpose2d(const aten_call *call, aten_shape *outs) {
-  return slow_shape(call, outs, (slow_kind){.spatial = 2, .transposed = true, .dilated = true, .images = true});
-}
-bool shape_slow_conv_transpose3d(const aten_call *call, aten_shape *outs) {
-  return slow_shape(call, outs, (slow_kind){.spatial = 3, .transposed = true, .dilated = true, .images = true});
-}
-
-/* grad_output, self, weight, kernel_size, stride, padding, then a mask or nothing. */
-static bool slow_gradients(const aten_call *call, aten_shape *outs, const bool wanted[3]) {
-  const aten_tensor *g = aten_call_tensor(call, 0), *x = aten_call_tensor(call, 1), *w = aten_call_tensor(call, 2);
-  ir_i64s kernel = aten_call_ints(call, 3);
-  int64_t channels[2], y;
-  if (!g || !x || g->rank != 4 || x->rank != 4 || !slow_weight(w, kernel, 2, true, channels)) return false;
-  if (g->dtype != x->dtype || w->dtype != x->dtype || x->dtype == TTPU_I64 || !has_slow_dtype(x)) return false;
-  if (x->sizes[1] != channels[1] || g->sizes[1] != channels[0] || g->sizes[0] != x->sizes[0]) return false;
-  if (channels[0] == 0 || channels[1] == 0) return false;
-  for (uint32_t i = 0; i < 2; ++i)
-    if (!slow_size(call, (slow_kind){.spatial = 2}, i, x->sizes[2 + i], kernel.data[i], &y) || y != g->sizes[2 + i])
-      return false;
-  for (uint32_t i = 0; i < 3; ++i) no_result(&outs[i]);
-  bool last = prefers_channels_last(w);
-  if (wanted[0]) shape_of(&outs[0], x->dtype, 4, x->sizes), lay_out_image(&outs[0], last || prefers_channels_last(x));
-  if (wanted[1]) shape_of(&outs[1], x->dtype, w->rank, w->sizes), lay_out_image(&outs[1], last);
-  if (wanted[2]) shape_of(&outs[2], x->dtype, 1, &g->sizes[1]);
-  return true;
-}
-
-bool shape_slow_conv2d_backward(const aten_call *call, aten_shape *outs) {
-  return slow_gradients(call, outs, (const bool[3]){true, true, true});
-}
-
-bool shape_slow_conv2d_backward_masked(const aten_call *call, aten_shape *outs) {
-  ir_i64s mask = aten_call_ints(call, 6);
-  if (mask.count != 3) return false;
-  return slow_gradients(call, outs, (const bool[3]){mask.data[0] != 0, mask.data[1] != 0, mask.data[2] != 0});
-}
-
-/* ---- pools --------------------------------------------------------------------------------------- */
-
-/* grad, self, kernel_size, output_size, indices. Meta has none. */
-bool shape_fractional_max_pool3d_backward(const aten_call *call, aten_shape *outs) {
-  const aten_tensor *g = aten_call_tensor(call, 0), *x = aten_call_tensor(call, 1), *index = aten_call_tensor(call, 4);
-  ir_i64s output = aten_call_ints(call, 3);
-  if (!g || !x || !index || (x->rank != 4 && x->rank != 5) || !same_sizes(g, index) || g->rank != x->rank) return false;
-  if (g->dtype != x->dtype || !base_dtype_is_float((ttpu_dtype)x->dtype) || index->dtype != TTPU_I64) return false;
-  for (uint32_t i = 0; i < x->rank - 3u; ++i)
-    if (g->sizes[i] != x->sizes[i]) return false;
-  for (uint32_t i = 0; i < 3; ++i)
-    if (g->sizes[x->rank - 3 + i] != list_at(output, i)) return false;
-  shape_of(outs, x->dtype, x->rank, x->sizes);
-  return true;
 }
 
 /* ---- segments ------------------------------------------------------------------------------------ */
@@ -828,7 +593,7 @@ bool shape_cat(const aten_call *call, aten_shape *outs) {
   sizes[dim] = 0;
   for (uint32_t i = 0; i < call->args[0].count; ++i) {
     const aten_tensor *y = &xs[i];
-    if (y->flags || y->rank != x->rank || y->dtype != x->dtype || numel(y) == 0 || prefers_channels_last(y))
+    if (y->flags || y->rank != x->rank || y->dtype != x->dtype || numel(y) == 0 || aten_prefers_channels_last(y))
       return false;
     for (uint32_t k = 0; k < x->rank; ++k)
       if (k != dim && y->sizes[k] != x->sizes[k]) return false;
@@ -857,7 +622,7 @@ bool shape_stack(const aten_call *call, aten_shape *outs) {
 bool shape_constant_pad(const aten_call *call, aten_shape *outs) { /* row-major */
   const aten_tensor *x = aten_call_tensor(call, 0);
   ir_i64s pad = aten_call_ints(call, 1);
-  if (!x || pad.count % 2 || pad.count / 2 > x->rank || !aten_is_contiguous(x) || prefers_channels_last(x))
+  if (!x || pad.count % 2 || pad.count / 2 > x->rank || !aten_is_contiguous(x) || aten_prefers_channels_last(x))
     return false;
   int64_t sizes[TTPU_MAX_RANK];
   bool grows = false; /* else PyTorch clones a slice, whose strides are its own */
