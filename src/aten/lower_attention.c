@@ -175,6 +175,11 @@ void lower_attention(aten_lowering *c) {
 /* grad_out, query, key, value, attn_bias, grad_input_mask, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k,
  * dropout_p, is_causal, philox_seed, philox_offset, scale? */
 void lower_attention_backward(aten_lowering *c) {
+  if (!aten_has(c, 0)) { /* nobody asked for the output's gradient */
+    for (uint32_t i = 0; i < 4; ++i)
+      if (c->outs[i].dtype != TTPU_NO_DTYPE) aten_out(c, i, nn_zeros_out(c, i, (ttpu_dtype)c->outs[i].dtype));
+    return;
+  }
   attention a = attention_of(c, 1, 16, aten_int(c, 13) != 0);
   double p = aten_static(c, 12);
   ir_value g = operand_in(&a, 0), q = operand_in(&a, 1), k = operand_in(&a, 2), v = operand_in(&a, 3),

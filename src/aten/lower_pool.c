@@ -223,8 +223,8 @@ static ir_value fractional_starts(aten_lowering *c, ir_value sample, const windo
                   "fractional_max_pool: a window outside the input");
 }
 
-/* self, kernel_size, output_size, random_samples [batch, channels, spatial] in the order of `sample_of`. Leading dims
- * are merged into planes: a fold over [planes, ..]. */
+/* self, kernel_size, output_size, random_samples [batch or more, channels, spatial] in the order of `sample_of`. Leading
+ * dims are merged into planes: a fold over [planes, ..]. */
 static void fractional_max_pool(aten_lowering *c, uint32_t spatial, const uint32_t *sample_of) {
   const aten_tensor *x = aten_meta(c, 0), *out = &c->outs[0];
   uint32_t lead = x->rank - spatial;
@@ -234,12 +234,14 @@ static void fractional_max_pool(aten_lowering *c, uint32_t spatial, const uint32
     for (uint32_t i = 0; i < 2; ++i) aten_out(c, i, nn_zeros_out(c, i, (ttpu_dtype)c->outs[i].dtype));
     return;
   }
-  ir_value samples = nn_reshape2(c, aten_in(c, 3), planes, spatial);
+  int64_t images = lead == 2 ? x->sizes[0] : 1;
+  ir_value samples = nn_reshape2(c, ir_slice_dim(c->b, aten_in(c, 3), 0, 0, images, 1), planes, spatial);
   for (uint32_t i = 0; i < spatial; ++i) {
     w[i] =
         (windows){.input = x->sizes[lead + i], .output = nn_int_at(c, 2, i), .taps = nn_int_at(c, 1, i), .dilation = 1};
     ir_value sample = ir_slice_dim(c->b, samples, 1, sample_of[i], sample_of[i] + 1, 1);
     w[i].starts = fractional_starts(c, ir_reshape(c->b, sample, 1, &planes), &w[i]);
+    if (w[i].starts == 0) return; /* an error is on its way */
     dims[1 + i] = x->sizes[lead + i];
     taps *= w[i].taps;
   }

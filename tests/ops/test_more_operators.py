@@ -260,3 +260,13 @@ def test_index_reduce_rounds_after_each_element(dtype, reduce):
     torch.manual_seed(0)
     source, index = torch.rand(60, 3).add(0.5).to(dtype), torch.arange(60) % 4
     compare(torch.index_reduce, torch.ones(4, 3, dtype=dtype), 0, index, source, reduce, rtol=0, atol=0)
+
+
+def test_attention_without_a_gradient_of_its_output():
+    """Autograd may hand on no gradient at all: then there is none, as of the CPU's kernels."""
+    q, k, v = (torch.rand(1, 2, 4, 8, device="tpu", requires_grad=True) for _ in range(3))
+    y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    gradients = torch.autograd.grad(
+        torch._C._functions.UndefinedGrad()(y), (q, k, v), torch.ones_like(y), allow_unused=True
+    )
+    assert all(g is None or not g.any() for g in gradients)
