@@ -453,7 +453,8 @@ def check_modes(op, dtype: torch.dtype, sample) -> None:
     """The same fused, one operator at a time, and blocking: bit for bit; gradients and complex numbers to rounding.
 
     The order of a sum follows the layout of what it sums, which a producer fused into it changes: gradients of what was
-    broadcast are such sums. And the C compiler contracts complex products.
+    broadcast are such sums. And the C compiler contracts complex products. LAPACK on the host does not repeat its own
+    bits (gelsy gives several results for one matrix).
     """
     expected = quietly(lambda: on_cpu(op, sample))
     if op.name in compare.UNWRITTEN:
@@ -476,10 +477,10 @@ def check_modes(op, dtype: torch.dtype, sample) -> None:
                 values += torch.autograd.grad(compare.scalar(got), compare.leaves(moved), allow_unused=True)
             runs[mode] = [None if t is None else t.cpu() for t in values]
     first = runs[torch.tpu.ExecutionMode.FUSED]
-    complexes = any(t is not None and t.is_complex() for t in first)
+    to_rounding = op.name.startswith("linalg.lstsq") or any(t is not None and t.is_complex() for t in first)
     for mode, values in runs.items():
         for i, (a, b) in enumerate(zip(values, first, strict=True)):
-            rounds = a is not None and is_inexact(a) and (complexes or i >= result_count)
+            rounds = a is not None and is_inexact(a) and (to_rounding or i >= result_count)
             rounding = 64 * torch.finfo(a.dtype).eps if rounds else 0
             try:
                 torch.testing.assert_close(a, b, rtol=rounding, atol=rounding, equal_nan=True)
