@@ -102,6 +102,38 @@ print(os.waitstatus_to_exitcode(status), torch.ones(3, device="tpu").sum().item(
     assert in_fresh_python(code).stdout.split() == ["0", "3.0"]
 
 
+def test_counting_devices_starts_nothing():
+    """Libraries ask at import what there is; a child forked after that may use the device all the same."""
+    code = """
+import os, torch, torch_tpu
+asked = torch.tpu.is_available(), torch.tpu.device_count(), torch.accelerator.is_available()
+torch.tpu.manual_seed_all(3)
+print(*asked, torch.tpu.is_initialized(), torch.accelerator.device_count())
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.ones(2, device="tpu:3").sum().item() == 2 else 1)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), torch.ones(3, device="tpu").sum().item(), torch.tpu.device_count())
+"""
+    out = in_fresh_python(code, TTPU_TOPOLOGY="v5e:2x2").stdout
+    assert out.split() == ["True", "4", "True", "False", "4", "0", "3.0", "4"]
+
+
+def test_bad_settings_before_the_start():
+    code = """
+import torch, torch_tpu
+print(torch.tpu.is_available())
+try:
+    torch.tpu.device_count()
+except RuntimeError as error:
+    print(error)
+"""
+    out = in_fresh_python(code, TTPU_TOPOLOGY="v5e:9y9").stdout
+    assert out.startswith("False\n") and "v5e:9y9" in out
+    out = in_fresh_python(code, TTPU_PLUGIN="/nowhere/plugin.so").stdout
+    assert out.startswith("False\n") and "/nowhere/plugin.so" in out
+
+
 def test_child_frees_what_it_inherited():
     code = """
 import os, torch, torch_tpu

@@ -47,11 +47,12 @@ static ttpu_status read_devices(pjrt_compiler *c) {
   return c->device_kind ? TTPU_OK : base_no_memory(kind.device_kind_size);
 }
 
-static ttpu_status make_topology(pjrt_compiler *c, const char *name) {
+static ttpu_status make_topology(pjrt_compiler *c, const char *name, const PJRT_NamedValue *options, size_t count) {
   if (!API_HAS(c->api, TopologyDescription_Create)) return missing(c->api, "TopologyDescription_Create");
   if (!API_HAS(c->api, TopologyDescription_Destroy)) return missing(c->api, "TopologyDescription_Destroy");
   PJRT_TopologyDescription_Create_Args create =
-      ARGS(TopologyDescription_Create, .topology_name = name, .topology_name_size = strlen(name));
+      ARGS(TopologyDescription_Create, .topology_name = name, .topology_name_size = strlen(name),
+           .create_options = options, .num_options = count);
   ttpu_status status = pjrt_status(c->api, c->api->TopologyDescription_Create(&create));
   if (status != TTPU_OK) return base_fail_context(status, "topology %s", name);
   c->topology = create.topology;
@@ -85,7 +86,7 @@ ttpu_status pjrt_compiler_new(const PJRT_Api *api, const char *topology, pjrt_co
   pjrt_compiler *c = base_calloc(1, sizeof *c);
   if (!c) return base_no_memory(sizeof *c);
   c->api = api;
-  ttpu_status status = API_HAS(api, Compile) ? make_topology(c, topology) : missing(api, "Compile");
+  ttpu_status status = API_HAS(api, Compile) ? make_topology(c, topology, NULL, 0) : missing(api, "Compile");
   if (status == TTPU_OK) status = read_version(c);
   if (status == TTPU_OK) status = read_devices(c);
   if (status != TTPU_OK) {
@@ -96,6 +97,32 @@ ttpu_status pjrt_compiler_new(const PJRT_Api *api, const char *topology, pjrt_co
   c->info.api_minor = c->api->pjrt_api_version.minor_version;
   *out = c;
   return TTPU_OK;
+}
+
+static ttpu_status count_devices(pjrt_compiler *c, const char *options, uint32_t *count) {
+  base_arena arena;
+  base_arena_init(&arena);
+  PJRT_NamedValue *values;
+  size_t n;
+  ttpu_status status = pjrt_options_parse(options, &arena, &values, &n);
+  if (status == TTPU_OK) status = make_topology(c, "", values, n); /* no name: a client's */
+  if (status == TTPU_OK) status = read_devices(c);
+  if (status == TTPU_OK) *count = c->info.device_count;
+  base_arena_free(&arena);
+  return status;
+}
+
+ttpu_status pjrt_devices_ahead(const char *plugin_path, const char *options, uint32_t *count) {
+  const PJRT_Api *api;
+  BASE_TRY(pjrt_plugin_load(plugin_path, &api));
+  if (!pjrt_plugin_extension(api))
+    return base_fail(TTPU_UNIMPLEMENTED, "the plugin %s cannot tell its devices without a client", plugin_path);
+  pjrt_compiler *c = base_calloc(1, sizeof *c);
+  if (!c) return base_no_memory(sizeof *c);
+  c->api = api;
+  ttpu_status status = count_devices(c, options, count);
+  pjrt_compiler_free(c);
+  return status;
 }
 
 const pjrt_compiler_info *pjrt_compiler_get_info(const pjrt_compiler *c) { return &c->info; }

@@ -29,6 +29,10 @@ typedef struct pjrt_compiler_info {
 } pjrt_compiler_info;
 const pjrt_compiler_info *pjrt_compiler_get_info(const pjrt_compiler *c);
 
+/* How many devices a client of the software TPU with these options would have (as of pjrt_client_new), without making
+ * one; UNIMPLEMENTED for a plugin that has not our extension. */
+ttpu_status pjrt_devices_ahead(const char *plugin_path, const char *options, uint32_t *count);
+
 /* Compiles a program: StableHLO as text or a portable artifact ("mlir"), or HLO ("hlo"). `options` is a serialized
  * CompileOptionsProto. A failure's message can be far longer than base_message keeps: all of it is put into *message. */
 ttpu_status pjrt_compiler_compile(pjrt_compiler *c, const char *format, const void *code, size_t code_bytes,

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "pjrt/ahead.h"
 #include "rt/rt_int.h"
 
 rt_runtime rt_global;
@@ -99,6 +100,34 @@ ttpu_status rt_init(const char *soft_path, const char *libtpu_path) {
                      "Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing, you must use the "
                      "'spawn' start method");
   return status == TTPU_OK ? TTPU_OK : base_fail(status, "%s", start.message);
+}
+
+/* UNIMPLEMENTED: the chosen plugin, which *choice names, does not tell without being started. */
+static ttpu_status count_unstarted(const char *soft_path, const char *libtpu_path, pjrt_choice *choice, uint32_t *out) {
+  BASE_TRY(pjrt_choose("", soft_path, libtpu_path, choice));
+  if (strcmp(choice->path, soft_path) != 0) return base_fail(TTPU_UNIMPLEMENTED, "%s is not started", choice->path);
+  return pjrt_devices_ahead(choice->path, getenv("TTPU_PLUGIN_OPTIONS"), out);
+}
+
+ttpu_status rt_count_devices(const char *soft_path, const char *libtpu_path, uint32_t *out) {
+  pjrt_choice choice;
+  if (!start.done) {
+    ttpu_status status = count_unstarted(soft_path, libtpu_path, &choice, out);
+    if (status != TTPU_UNIMPLEMENTED) return status;
+  }
+  BASE_TRY(rt_init(soft_path, libtpu_path));
+  *out = rt_global.device_count;
+  return TTPU_OK;
+}
+
+bool rt_is_available(const char *soft_path, const char *libtpu_path) {
+  uint32_t count = 0;
+  pjrt_choice choice;
+  if (start.done) return rt_is_initialized() && rt_global.device_count > 0;
+  ttpu_status status = count_unstarted(soft_path, libtpu_path, &choice, &count);
+  /* Another plugin was chosen because its chips are there, or because somebody names it: starting it would take the
+   * chips from the processes that this one is to launch. */
+  return status == TTPU_OK ? count > 0 : status == TTPU_UNIMPLEMENTED && access(choice.path, R_OK) == 0;
 }
 
 const char *rt_plugin_reason(void) { return start.choice.reason; }

@@ -39,6 +39,11 @@ bool rt_is_initialized(void);
 bool rt_in_bad_fork(void);
 pjrt_client *rt_client(void);
 uint32_t rt_device_count(void); /* 0 before rt_init */
+/* The same count before rt_init, without starting anything: no thread, and so none that a fork would lose. Only a
+ * plugin that is not ours has to be started for it. */
+ttpu_status rt_count_devices(const char *soft_path, const char *libtpu_path, uint32_t *out);
+/* Whether there would be a device, without starting any plugin. */
+bool rt_is_available(const char *soft_path, const char *libtpu_path);
 
 typedef enum { RT_FUSED, RT_EAGER, RT_BLOCKING } rt_mode; /* eager: an operator at a time */
 void rt_set_mode(rt_mode mode);

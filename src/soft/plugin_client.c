@@ -84,11 +84,6 @@ static ttpu_status topology_new(const char *name, size_t length, PJRT_TopologyDe
   return TTPU_OK;
 }
 
-PJRT_Error *plugin_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args *args) {
-  PLUGIN_ARGS(TopologyDescription_Create, topology);
-  return plugin_error(topology_new(args->topology_name, args->topology_name_size, &args->topology));
-}
-
 PJRT_Error *plugin_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args *args) {
   PLUGIN_ARGS(TopologyDescription_Destroy, topology);
   topology_free(args->topology);
@@ -208,6 +203,14 @@ static ttpu_status read_options(const PJRT_NamedValue *values, size_t count, cli
     }
   }
   return TTPU_OK;
+}
+
+/* Without a name it is the topology that a client with the same options would have. */
+PJRT_Error *plugin_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args *args) {
+  PLUGIN_ARGS(TopologyDescription_Create, topology);
+  client_options options = {.topology = args->topology_name, .topology_length = args->topology_name_size};
+  if (args->topology_name_size == 0) PLUGIN_TRY(read_options(args->create_options, args->num_options, &options));
+  return plugin_error(topology_new(options.topology, options.topology_length, &args->topology));
 }
 
 static ttpu_status init_device(PJRT_Client *c, uint32_t index, size_t hbm_bytes) {

@@ -50,9 +50,21 @@ c10::DeviceIndex current_device() { return current; }
 
 // How many devices there are; 0 where the plugin cannot be used (a forked child, a bad setting): never throws.
 static c10::DeviceIndex device_count() noexcept {
-  if (!rt_is_initialized() && start() != TTPU_OK) return 0;
-  return static_cast<c10::DeviceIndex>(rt_device_count());
+  if (rt_is_initialized()) return static_cast<c10::DeviceIndex>(rt_device_count());
+  uint32_t count = 0;
+  return rt_count_devices(soft_path.c_str(), libtpu_path.c_str(), &count) == TTPU_OK
+             ? static_cast<c10::DeviceIndex>(count)
+             : 0;
 }
+
+uint32_t count_devices() {
+  if (rt_is_initialized() || rt_in_bad_fork()) return rt_device_count();
+  uint32_t count = 0;
+  check(rt_count_devices(soft_path.c_str(), libtpu_path.c_str(), &count));
+  return count;
+}
+
+bool is_available() { return rt_is_available(soft_path.c_str(), libtpu_path.c_str()); }
 
 void set_current_device(c10::DeviceIndex index) {
   initialize();
@@ -366,7 +378,7 @@ namespace {
 
 struct TpuHooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return device_count() > 0; }
+  bool isAvailable() const override { return is_available(); }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return rt_is_initialized(); }
   void init() const override { initialize(); }
   c10::DeviceIndex deviceCount() const override { return device_count(); }

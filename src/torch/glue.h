@@ -34,7 +34,9 @@ constexpr c10::DeviceType kTpu = c10::DeviceType::PrivateUse1;
 void check(ttpu_status status);
 
 // ---- backend.cpp
-void initialize();                                                         // loads the plugin once; raises on failure
+void initialize();        // loads the plugin once; raises on failure
+uint32_t count_devices(); // without starting it, where that can be
+bool is_available();
 void set_plugin_paths(const std::string &soft, const std::string &libtpu); // libtpu: "" where there is none
 std::pair<std::string, std::string> plugin_choice();                       // the path and why, without starting it
 c10::DeviceIndex current_device();

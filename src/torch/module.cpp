@@ -180,10 +180,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("initialize", &initialize, release());
   m.def("is_initialized", &rt_is_initialized);
   m.def("in_bad_fork", &rt_in_bad_fork);
-  m.def("device_count", []() -> int {
-    if (!rt_is_initialized() && !rt_in_bad_fork()) initialize();
-    return static_cast<int>(rt_device_count());
-  });
+  m.def("device_count", [] { return static_cast<int>(count_devices()); });
+  m.def("is_available", &is_available);
   m.def("current_device", [] { return static_cast<int>(current_device()); });
   m.def("set_device", [](int index) { set_current_device(static_cast<c10::DeviceIndex>(index)); });
   m.def("synchronize", [](int index) { check(rt_synchronize(static_cast<uint32_t>(index))); }, release());

@@ -122,15 +122,18 @@ def __getattr__(name: str):
 
 
 def is_available() -> bool:
-    """Whether a device can be used: always, unless the settings are wrong or this is a forked child."""
-    try:
-        return not _C.in_bad_fork() and device_count() > 0
-    except RuntimeError:
-        return False
+    """Whether a device can be used: always, unless the settings are wrong or this is a forked child.
+
+    Nothing is started to find out, so that child processes can still be forked.
+    """
+    return _C.is_available()
 
 
 def device_count() -> int:
-    """How many devices this process sees (``TTPU_TOPOLOGY`` decides for the software TPU)."""
+    """How many devices this process sees (``TTPU_TOPOLOGY`` decides for the software TPU).
+
+    The software TPU need not be started for the answer; other plugins are.
+    """
     return _C.device_count()
 
 
