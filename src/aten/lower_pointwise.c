@@ -646,15 +646,14 @@ POINT_EACH(addcdiv, TRIPLE, ATEN_PROMOTE) {
   return ir_add(b, aten_point_in(p, 0), quotient);
 }
 
-/* From the nearer end, so that weight 1 gives `end` exactly. */
+/* start + weight * (end - start), or from the nearer end, so that weight 1 gives `end` exactly: end + (weight - 1) * (end -
+ * start). */
 POINT_EACH(lerp, PAIR, ATEN_PROMOTE) {
   ir_value start = aten_point_in(p, 0), end = aten_point_in(p, 1), weight = aten_point_number(p, 2);
-  ir_value way = ir_subtract(b, end, start), size = is_complex(p) ? ir_abs(b, weight) : weight;
-  ir_value near = ir_compare(b, IR_LT, is_complex(p) ? size : ir_abs(b, size), aten_like(c, size, 0.5));
-  ir_value from_start = ir_add(b, start, ir_multiply(b, weight, way));
-  ir_value left = ir_subtract(b, aten_like(c, weight, 1), weight);
-  ir_value from_end = ir_subtract(b, end, ir_multiply(b, way, left));
-  return ir_select(b, near, from_start, from_end);
+  ir_value size = ir_abs(b, weight), near = ir_compare(b, IR_LT, size, aten_like(c, size, 0.5));
+  ir_value share = ir_select(b, near, weight, ir_subtract(b, weight, aten_like(c, weight, 1)));
+  ir_value way = ir_subtract(b, end, start);
+  return ir_add(b, ir_select(b, near, start, end), ir_multiply(b, share, way));
 }
 
 POINT(where, ARG(1) | ARG(2), ATEN_PROMOTE) {
