@@ -372,7 +372,9 @@ static ir_value hurwitz(aten_lowering *c, ir_value x, ir_value q) {
   ir_value right = hurwitz_right(c, x, pick(c, left, sub(c, q, floor), q), yes(c, x));
   ir_value nearest = hurwitz_right(c, x, pick(c, left, sub(c, ir_ceil(b, q), q), one), left);
   ir_value beyond = hurwitz_right(c, x, pick(c, left, sub(c, one, q), one), left);
-  ir_value back = sub(c, nearest, beyond), even = ir_compare(b, IR_EQ, half, ir_floor(b, half));
+  /* A term that overflows is the sum: what lies beyond may be NaN for so large an x. */
+  ir_value back = pick(c, aten_is_inf(c, nearest), nearest, sub(c, nearest, beyond)),
+           even = ir_compare(b, IR_EQ, half, ir_floor(b, half));
   ir_value sum = pick(c, left, add(c, right, pick(c, even, back, neg(c, back))), right);
   /* Poles count before NaN, as on CPU: zeta(1, NaN) and zeta(NaN, 0) are infinite. */
   sum = pick_n(c, either(c, aten_is_nan(c, x), aten_is_nan(c, q)), NAN, sum);
@@ -398,6 +400,19 @@ static ir_value digamma_point(aten_point *p) {
            pole = both(c, cmp_n(c, IR_LT, x, 0), ir_compare(c->b, IR_EQ, x, ir_floor(c->b, x)));
   return pick(c, cmp_n(c, IR_EQ, x, 0), n_over(c, -1, x), pick_n(c, pole, NAN, ir_digamma(c->b, x)));
 }
+/* zeta(2, x) for x from 1/2 on: ten terms of the sum, then Euler and Maclaurin (DLMF 5.15.8), good to 1e-15. */
+static ir_value trigamma_right(aten_lowering *c, ir_value x) {
+  static const double terms[8] = {7.0 / 6, -691.0 / 2730, 5.0 / 66, -1.0 / 30, 1.0 / 42, -1.0 / 30, 1.0 / 6, 1.0};
+  ir_value sum = num(c, x, 0);
+  for (int i = 0; i < 10; ++i) {
+    ir_value a = add_n(c, x, i);
+    sum = add(c, sum, n_over(c, 1, mul(c, a, a)));
+  }
+  ir_value w = n_over(c, 1, add_n(c, x, 10)), v = mul(c, w, w);
+  ir_value series = POLY(v, terms);
+  return add(c, sum, add(c, mul(c, w, series), mul_n(c, v, 0.5)));
+}
+
 /* zeta(2, x), left of 1/2 by reflection: pi^2 / sin^2(pi x) - zeta(2, 1 - x). The sine is that of x's distance to the
  * nearest integer, which is exact; at the poles it is what rounding leaves of the sine of pi x, as on the CPU. */
 static ir_value trigamma_point(aten_point *p) {
@@ -406,7 +421,7 @@ static ir_value trigamma_point(aten_point *p) {
   ir_value nearest = ir_round_nearest_even(c->b, x), angle = mul_n(c, sub(c, x, nearest), M_PI);
   ir_value at_pole = ir_convert(c->b, mul_n(c, narrow, M_PI), TTPU_F64);
   ir_value sine = ir_sine(c->b, pick(c, ir_compare(c->b, IR_EQ, x, nearest), at_pole, angle));
-  ir_value two = num(c, x, 2), sum = hurwitz(c, two, pick(c, left, sub(c, num(c, x, 1), x), x));
+  ir_value sum = trigamma_right(c, pick(c, left, sub(c, num(c, x, 1), x), x));
   sum = pick_n(c, cmp_n(c, IR_EQ, x, INFINITY), 0, sum);
   return pick(c, left, sub(c, n_over(c, M_PI * M_PI, mul(c, sine, sine)), sum), sum);
 }
