@@ -4,6 +4,7 @@ import os
 
 import pytest
 from models import VOCABULARY, make
+from support import in_fresh_python
 from torch.nn import functional
 
 import torch
@@ -186,3 +187,24 @@ def test_resident_memory_stays_flat(no_fallback):
     growth = resident[-1] - resident[4]
     assert growth < 6 << 20, f"{growth >> 10} KiB in 1,500 steps: {[r >> 20 for r in resident]} MiB"
     assert torch.tpu.memory_allocated() < 1 << 20
+
+
+PROGRAMS = """
+import torch, torch_tpu
+for n in range(1, 41):
+    torch.polygamma(2, torch.ones(n, device="tpu")).cpu()
+kept = len(torch_tpu._C.programs(0))
+torch.tpu.reset_counters()
+torch.polygamma(2, torch.ones(40, device="tpu")).cpu(), torch.polygamma(2, torch.ones(1, device="tpu")).cpu()
+print(kept, torch.tpu.counters()["programs_built"])
+"""
+
+
+def test_programs_go_when_they_take_too_much_memory():
+    """The least recently used first; what is asked for again is made again."""
+    kept, built = map(int, in_fresh_python(PROGRAMS, TTPU_PROGRAM_MEMORY="4000000").stdout.split())
+    assert 2 <= kept < 40
+    assert built == 1
+    kept, built = map(int, in_fresh_python(PROGRAMS).stdout.split())
+    assert kept >= 40
+    assert built == 0

@@ -144,6 +144,12 @@ char *base_arena_printf(base_arena *a, const char *format, ...) {
   return text;
 }
 
+size_t base_arena_bytes(const base_arena *a) {
+  size_t bytes = 0;
+  for (const base_arena_chunk *chunk = a->head; chunk; chunk = chunk->older) bytes += sizeof *chunk + chunk->bytes;
+  return bytes;
+}
+
 void base_arena_reset(base_arena *a) {
   base_arena_chunk *kept = a->head;
   if (!kept) return;

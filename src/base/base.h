@@ -88,7 +88,8 @@ void *base_arena_alloc(base_arena *a, size_t bytes);  /* 16-byte aligned; NULL w
 void *base_arena_zalloc(base_arena *a, size_t bytes); /* the same, cleared */
 void *base_arena_dup(base_arena *a, const void *from, size_t bytes);
 char *base_arena_printf(base_arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void base_arena_reset(base_arena *a); /* forgets what was in it and keeps one chunk of at most 1 MB */
+size_t base_arena_bytes(const base_arena *a); /* what it holds, used or not */
+void base_arena_reset(base_arena *a);         /* forgets what was in it and keeps one chunk of at most 1 MB */
 void base_arena_free(base_arena *a);
 
 /* Growable arrays of plain values: BASE_GROW makes room for one more in `ptr[count]`, capacity in

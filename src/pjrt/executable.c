@@ -79,13 +79,16 @@ static ttpu_status ask_costs(const pjrt_client *c, PJRT_Executable *executable, 
   PJRT_Executable_GetCompiledMemoryStats_Args memory =
       ARGS(Executable_GetCompiledMemoryStats, .executable = executable);
   status = CALL(c, Executable_GetCompiledMemoryStats, &memory);
-  if (status == TTPU_OK) out->temporaries = memory.temp_size_in_bytes;
+  if (status == TTPU_OK) {
+    out->temporaries = memory.temp_size_in_bytes;
+    out->host_bytes = memory.host_generated_code_size_in_bytes;
+  }
   return status == TTPU_UNIMPLEMENTED ? TTPU_OK : status;
 }
 
 ttpu_status pjrt_executable_get_cost(const pjrt_executable *e, pjrt_cost *out) {
   const pjrt_client *c = e->device->client;
-  *out = (pjrt_cost){-1, -1, -1};
+  *out = (pjrt_cost){-1, -1, -1, -1};
   if (!PLUGIN_HAS(c, LoadedExecutable_GetExecutable) || !PLUGIN_HAS(c, Executable_Destroy)) return TTPU_OK;
   PJRT_LoadedExecutable_GetExecutable_Args get = ARGS(LoadedExecutable_GetExecutable, .loaded_executable = e->loaded);
   BASE_TRY(CALL(c, LoadedExecutable_GetExecutable, &get));

@@ -88,6 +88,7 @@ pjrt_device *pjrt_executable_device(const pjrt_executable *e);
 typedef struct pjrt_cost {
   double flops, bytes_accessed; /* of one run; -1 where the plugin does not say */
   int64_t temporaries;          /* bytes; -1 likewise */
+  int64_t host_bytes;           /* of the program itself, in the host's memory; -1 likewise */
 } pjrt_cost;
 ttpu_status pjrt_executable_get_cost(const pjrt_executable *e, pjrt_cost *out);
 /* Enqueues and returns at once. donated[i]: the argument's buffer is consumed (still free the handle). Outputs are

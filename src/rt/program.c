@@ -11,6 +11,7 @@ static struct {
   rt_program *buckets[PROGRAM_BUCKETS];
   rt_program *newest, *oldest;
   uint32_t count;
+  int64_t bytes;
 } cache;
 
 /* ---- building IR ---- */
@@ -191,12 +192,22 @@ void rt_program_leave(rt_program *p) {
   base_free(p);
 }
 
+/* The least recently used programs go when there are too many, or when they take more of the host's memory than this: a
+ * program of a hundred loops takes a megabyte. TTPU_PROGRAM_MEMORY sets it, in bytes. */
+static int64_t memory_limit(void) {
+  const char *given = getenv("TTPU_PROGRAM_MEMORY");
+  return given != NULL ? strtoll(given, NULL, 10) : (int64_t)1 << 30;
+}
+
+static int64_t host_bytes(const rt_program *p) { return p->cost.host_bytes > 0 ? p->cost.host_bytes : 0; }
+
 static void drop(rt_program *p) {
   rt_program **link = &cache.buckets[p->key.a % PROGRAM_BUCKETS];
   while (*link != p) link = &(*link)->next;
   *link = p->next;
   unlink_use(p);
   --cache.count;
+  cache.bytes -= host_bytes(p);
   rt_program_leave(p);
 }
 
@@ -329,27 +340,24 @@ ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outpu
   p->next = cache.buckets[key.a % PROGRAM_BUCKETS];
   cache.buckets[key.a % PROGRAM_BUCKETS] = p;
   link_newest(p);
-  if (++cache.count > PROGRAM_LIMIT) drop(cache.oldest);
+  if (pjrt_executable_get_cost(p->executable, &p->cost) != TTPU_OK) base_log(LOG_WARN, "%s", base_message());
+  ++cache.count;
+  cache.bytes += host_bytes(p);
+  while (cache.count > PROGRAM_LIMIT || (cache.bytes > memory_limit() && cache.oldest != p)) drop(cache.oldest);
   *out = p;
   return TTPU_OK;
 }
 
 /* ---- looking at programs ---- */
 
-ttpu_status rt_program_visit(uint32_t device, void (*visit)(void *context, const rt_program_info *info),
-                             void *context) {
-  if (device >= rt_global.device_count) return TTPU_OK;
-  ttpu_status status = TTPU_OK;
+void rt_program_visit(uint32_t device, void (*visit)(void *context, const rt_program_info *info), void *context) {
+  if (device >= rt_global.device_count) return;
   rt_lock();
-  for (rt_program *p = cache.oldest; p != NULL && status == TTPU_OK; p = p->newer) {
+  for (rt_program *p = cache.oldest; p != NULL; p = p->newer) {
     if (pjrt_executable_device(p->executable) != rt_global.devices[device].pjrt) continue;
     rt_program_info info = {
-        .key = p->key.a, .text = p->text, .runs = p->runs, .operators = p->operators, .row = p->row};
-    if (!p->has_cost) status = pjrt_executable_get_cost(p->executable, &p->cost);
-    p->has_cost = status == TTPU_OK;
-    info.cost = p->cost;
-    if (status == TTPU_OK) visit(context, &info);
+        .key = p->key.a, .text = p->text, .runs = p->runs, .operators = p->operators, .row = p->row, .cost = p->cost};
+    visit(context, &info);
   }
   rt_unlock();
-  return status;
 }

@@ -73,7 +73,7 @@ typedef struct rt_program_info {
 } rt_program_info;
 /* All that the cache holds for a device, the one used last comes last. `visit` is called with the lock held: it calls
  * nothing here. A graph's program that the cache has dropped is left out. */
-ttpu_status rt_program_visit(uint32_t device, void (*visit)(void *context, const rt_program_info *info), void *context);
+void rt_program_visit(uint32_t device, void (*visit)(void *context, const rt_program_info *info), void *context);
 
 /* ---- storages --------------------------------------------------------------------------------- */
 

@@ -128,7 +128,6 @@ typedef struct rt_program {
   uint32_t operators;  /* calls that it was made of; 0: it came from the disk */
   uint64_t runs, text; /* text: the hash in its file's name in TTPU_PROGRAM_DIR, 0: it has none */
   const char *row;     /* of the first call; NULL: it came from the disk */
-  bool has_cost;       /* the plugin has been asked, once */
   pjrt_cost cost;
   struct rt_program *next;          /* in its bucket */
   struct rt_program *newer, *older; /* by last use */

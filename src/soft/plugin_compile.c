@@ -112,6 +112,7 @@ static ttpu_status program_new(base_arena *arena, ir_func *f, const plugin_compi
   p->partitions = options->partitions;
   p->parameters = p->func->body.arg_count;
   p->outputs = p->func->body.ops[p->func->body.count - 1]->operand_count;
+  p->host_bytes = base_arena_bytes(arena);
   fill_cost(p);
   base_hash128 hash = ir_func_hash(p->func);
   snprintf(p->fingerprint, sizeof p->fingerprint, "%016llx%016llx", (unsigned long long)hash.a,

@@ -65,6 +65,8 @@ PJRT_Error *plugin_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiled
   args->output_size_in_bytes = (int64_t)s->output_bytes;
   args->alias_size_in_bytes = (int64_t)s->alias_bytes;
   args->temp_size_in_bytes = (int64_t)s->temp_bytes;
+  if (PJRT_HAS(args, host_generated_code_size_in_bytes))
+    args->host_generated_code_size_in_bytes = (int64_t)args->executable->program->host_bytes;
   int64_t total = (int64_t)(s->argument_bytes + s->output_bytes - s->alias_bytes + s->temp_bytes);
   if (PJRT_HAS(args, peak_memory_in_bytes)) args->peak_memory_in_bytes = total;
   if (PJRT_HAS(args, total_size_in_bytes)) args->total_size_in_bytes = total;

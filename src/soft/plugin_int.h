@@ -219,9 +219,10 @@ typedef struct soft_program {
   const ir_func *func; /* the executable's */
   uint32_t replicas, partitions;
   uint32_t parameters, outputs;
-  int64_t cost; /* estimate of one run, nanoseconds */
-  bool partial; /* a run may fail in part */
-  bool linked;  /* its chips meet in collectives: they fail together, and in whole */
+  int64_t cost;      /* estimate of one run, nanoseconds */
+  size_t host_bytes; /* of the executable, in the host's memory */
+  bool partial;      /* a run may fail in part */
+  bool linked;       /* its chips meet in collectives: they fail together, and in whole */
   PJRT_Buffer_Type *output_types;
   int64_t *output_dims; /* of all outputs, one after another */
   size_t *output_ranks;

@@ -57,12 +57,12 @@ static py::dict to_dict(const rt_program_info &info) {
 
 static py::list programs(int index) {
   std::vector<rt_program_info> found;
-  check(rt_program_visit(
+  rt_program_visit(
       static_cast<uint32_t>(index),
       [](void *context, const rt_program_info *info) {
         static_cast<std::vector<rt_program_info> *>(context)->push_back(*info);
       },
-      &found));
+      &found);
   py::list list;
   for (const rt_program_info &info : found) list.append(to_dict(info));
   return list;
