@@ -171,6 +171,30 @@ def test_whole_training_step():
     assert losses == sorted(losses, reverse=True)
 
 
+def recorded() -> int:
+    """How many operators were recorded so far: none where a compiled graph runs."""
+    return torch.tpu.counters()["ops_recorded"]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.NAdam])
+def test_an_optimizer_that_counts_on_the_cpu_is_one_program(kind):
+    eager, compiled = (nn.Linear(8, 8).to("tpu") for _ in range(2))
+    compiled.load_state_dict(eager.state_dict())
+    optimizers = [kind(model.parameters(), lr=1e-2, foreach=True) for model in (eager, compiled)]
+    step = torch.compile(optimizers[1].step)
+    for model in (eager, compiled):
+        for p in model.parameters():
+            p.grad = torch.linspace(-1, 1, p.numel(), device="tpu").reshape(p.shape)
+    for i in range(9):
+        optimizers[0].step()
+        before = recorded()
+        step()
+        torch.tpu.synchronize()
+        assert i < 3 or recorded() == before
+    assert all(state["step"].device.type == "cpu" and state["step"] == 9 for state in optimizers[1].state.values())
+    same(compiled.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-6)
+
+
 # ---- sizes and numbers -----------------------------------------------------------------------------------------------
 
 
@@ -279,6 +303,42 @@ def test_tensors_of_two_devices():
     x, y, compiled = torch.randn(4, device="tpu"), torch.randn(4), torch.compile(both)
     for _ in range(2):
         same(compiled(x, y), both(x, y))
+
+
+def test_what_is_computed_on_the_cpu_first():
+    """Inputs that the model moves itself, numbers made of others, and a count that is written, in one program."""
+
+    def mixed(x, y, a, count):
+        y = y.to("tpu").clone() * 2
+        before = x * count
+        count.add_(1)
+        return before + y * (a**2 - 1) + count, count * 2, y, 3
+
+    def arguments():
+        numbers = torch.tensor(1.5), torch.tensor(4, dtype=torch.int64)
+        return torch.arange(6.0, device="tpu"), torch.arange(6, dtype=torch.float64), *numbers
+
+    eager, given = arguments(), arguments()
+    compiled = torch.compile(mixed)
+    for i in range(4):
+        before = recorded()
+        actual = compiled(*given)
+        assert i == 0 or recorded() == before
+        same(actual, mixed(*eager))
+        same(given, eager)
+        given[2].mul_(1.25)
+        eager[2].mul_(1.25)
+
+
+def test_what_goes_to_the_cpu_and_back():
+    def back_and_forth(x, a):
+        b = x.sum().cpu() * a
+        return x * b.to("tpu") + a
+
+    compiled = torch.compile(back_and_forth)
+    for i in range(3):
+        x, a = torch.full((3,), 1.0 + i, device="tpu"), torch.tensor(0.5 + i)
+        same(compiled(x, a), back_and_forth(x, a))
 
 
 def test_a_graph_that_begins_on_the_cpu():

@@ -24,6 +24,7 @@ from torch.fx._graph_pickler import GraphPickler, Options
 import torch
 from torch_tpu import _C
 from torch_tpu._loader import __version__
+from torch_tpu.host_part import Parts, split
 
 _OPTIONS = Options(ops_filter=None, node_metadata_key_filter=lambda key: key == "stack_trace")
 _output_code = torch_logging.getArtifactLogger("torch.tpu.compiled_graph", "output_code")  # PyTorch prints below torch
@@ -73,11 +74,11 @@ class CompiledGraph(OutputCode):
         self._boxed_call = True
         self._kind = kind  # "forward", "backward" or "inference"
         self._bytes: bytes | None = None
-        self._hold(module)
+        self._hold(split(module))
 
-    def _hold(self, module: torch.fx.GraphModule) -> None:
-        self._module = module
-        self._graph = _C.Graph(with_locations(module), _watcher(self._kind))
+    def _hold(self, parts: Parts) -> None:
+        self._parts = parts
+        self._graph = parts.around(_C.Graph(with_locations(parts.device), _watcher(self._kind)))
 
     def __call__(self, inputs: list) -> Any:
         taken = list(inputs)
@@ -88,18 +89,19 @@ class CompiledGraph(OutputCode):
         """Become bytes; called on a copy that is to be pickled. A graph of which none can be made is not kept."""
         try:
             with unset_fake_temporarily():  # constants are real tensors
-                self._bytes = GraphPickler.dumps(self._module, _OPTIONS)
+                self._bytes = GraphPickler.dumps(self._parts, _OPTIONS)
         except Exception as error:
             raise BypassAOTAutogradCache(f"the graph has no form as bytes: {error}") from error
-        self._module = self._graph = None
+        self._parts = self._graph = None
 
     def post_compile(self, example_inputs: Sequence, constants: Any, graph_kwargs: Any) -> None:
         """Come back from bytes; nothing for a graph that was just made."""
         if self._graph is None:
-            module = GraphPickler.loads(self._bytes, detect_fake_mode(example_inputs))
-            module.recompile()
+            parts = GraphPickler.loads(self._bytes, detect_fake_mode(example_inputs))
+            for module in filter(None, (parts.device, parts.host)):
+                module.recompile()
             self._bytes = None
-            self._hold(module)
+            self._hold(parts)
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """There is no Triton here."""
