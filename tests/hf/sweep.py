@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+import testers
 import trial
 import workers
 
@@ -34,13 +35,23 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--no-generate", action="store_true", help="leave generation out")
     parser.add_argument("--cpu-only", action="store_true", help="only find out what runs on the CPU")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default 2)")
-    parser.add_argument("--seconds", type=float, default=120, help="after which a model counts as hanging")
+    parser.add_argument(
+        "--seconds", type=float, default=120, help="of processor time, after which a model counts as hanging"
+    )
     parser.add_argument("--memory", type=float, default=4, help="GiB that a model may have")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build/models.jsonl", help="lines of JSON")
+    parser.add_argument(
+        "--testers",
+        type=pathlib.Path,
+        help="a source tree of Transformers: the tiny configurations of its tests come before those of our own making",
+    )
     parser.add_argument("--again", action="store_true", help="also what is in the results already")
     parser.add_argument("--failed", action="store_true", help="only what has not agreed so far")
     parser.add_argument("--markdown", action="store_true", help="write docs/models.md from the results, run nothing")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.testers:
+        testers.use(arguments.testers)
+    return arguments
 
 
 def read_results(path: pathlib.Path) -> dict[tuple, dict[str, Any]]:

@@ -23,6 +23,7 @@ import torch
 
 SLACK = 4096
 WORSE = 4
+FLOOR = 4e-3  # of the largest of all: what is zero but for rounding, as a key's bias's gradient, has a unit too
 SHAKES = 5
 SHAKEN_UNITS = 8
 RATE = 1e-3
@@ -262,7 +263,7 @@ def compare(
                 doubtful[name] = (distance(value, reference), 0.0)
             continue
         unit = torch.finfo(reference.dtype).eps
-        scale = max(largest(reference), 1e-3 * whole)
+        scale = max(largest(reference), FLOOR * whole)
         limit = (SLACK * unit if reference.dtype in (torch.float32, torch.float64) else unit) * scale + absolute
         if (far := distance(value, reference)) > limit:
             doubtful[name] = (far, limit)
@@ -354,7 +355,12 @@ class Trial:
             break
         if drew:
             self.random = True
-            results = {work: self.on_cpu(work) for work in results}
+            try:
+                results = {work: self.on_cpu(work) for work in results}
+            except (
+                Exception
+            ) as error:  # the CPU's fused linear layer takes mixed dtypes, its matmul as any device's not
+                raise NotOnTheCPU(describe(error)) from error
         return results
 
     def attempt(self, name: str, action: Callable[[], None]) -> bool:

@@ -1,6 +1,7 @@
 """Each item of a list in a process of its own, forked from one that has imported everything, within time and memory."""
 
 import json
+import math
 import os
 import resource
 import selectors
@@ -10,6 +11,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+WAIT = 10  # a child may take so many times its processor time, for it shares the machine
 
 
 class Worker:
@@ -24,10 +27,10 @@ class Worker:
         self.process = os.fork()
         if self.process == 0:
             os.close(reading)
-            run_and_exit(item, work, memory, writing)
+            run_and_exit(item, work, seconds, memory, writing)
         os.close(writing)
         self.pipe = reading
-        self.deadline = time.monotonic() + seconds
+        self.deadline = time.monotonic() + WAIT * seconds
         self.seconds = seconds
 
     def receive(self) -> bool:
@@ -45,16 +48,19 @@ class Worker:
         _, status = os.waitpid(self.process, 0)
         if self.received and not late:
             return json.loads(self.received)
-        if late:
-            return {"crash": f"not done after {self.seconds:.0f} s"}
         code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGXCPU:
+            return {"crash": f"not done after {self.seconds:.0f} s of processor time"}
+        if late:
+            return {"crash": f"not done after {WAIT * self.seconds:.0f} s"}
         return {"crash": f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"}
 
 
-def run_and_exit(item: Any, work: Callable, memory: int, writing: int) -> None:
+def run_and_exit(item: Any, work: Callable, seconds: float, memory: int, writing: int) -> None:
     """The child's whole life. It leaves without the parent's exit handlers."""
     # Address space is reserved generously and costs nothing: what counts is memory that can be written.
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 5))
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     if not os.environ.get("SWEEP_VERBOSE"):
@@ -83,7 +89,7 @@ def run_all(
     jobs
         How many children at a time.
     seconds, memory
-        After so long a child is killed; it cannot have more bytes than this.
+        After so much processor time a child is killed; it cannot have more bytes than this.
     """
     waiting = iter(items)
     selector = selectors.DefaultSelector()

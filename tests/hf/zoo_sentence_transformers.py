@@ -5,8 +5,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from torchvision_operators import define_torchvision_operators
 from trial import Case
-from zoo_timm import define_torchvision_operators
 
 import torch
 

@@ -1,12 +1,12 @@
 """One model of each family (module) of timm, as a case of the sweep: its smallest, on small images."""
 
 import importlib
-import importlib.util
 import inspect
 import re
 import types
 from collections.abc import Iterator
 
+from torchvision_operators import define_torchvision_operators
 from trial import Case, describe
 
 import torch
@@ -16,7 +16,6 @@ SMALL_SIDE = 64
 CLASSES = 10
 CANDIDATES = 4
 MOST_PARAMETERS = 60_000_000
-KEPT: list[torch.library.Library] = []
 
 
 def preload() -> None:
@@ -27,16 +26,6 @@ def load() -> types.ModuleType:
     """timm, which imports torchvision, whose wheel wants operators that only its own library defines."""
     define_torchvision_operators()
     return importlib.import_module("timm")
-
-
-def define_torchvision_operators() -> None:
-    """Let torchvision be imported beside a PyTorch that it was not built with, if it is there at all."""
-    if importlib.util.find_spec("torchvision") is None or KEPT:
-        return
-    library = torch.library.Library("torchvision", "DEF")
-    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    KEPT.append(library)
 
 
 def names() -> list[str]:

@@ -1,20 +1,22 @@
 """Every model type that the installed Transformers registers, as a case of the sweep."""
 
+import copy
 import importlib
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import testers
 import transformers
 from batches import Unfit, make_batch, make_labels
 from exceptions_transformers import EXCEPTIONS
 from shrink import PLANS, shrink
+from torchvision_operators import define_torchvision_operators
 from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import logging
 from trial import Case, describe
-from zoo_timm import define_torchvision_operators
 
 import torch
 
@@ -54,6 +56,7 @@ COMMON = (
 def preload() -> None:
     """Import what most models import, once for all workers: it takes longer than running a small model."""
     define_torchvision_operators()
+    testers.preload()
     for name in COMMON:
         getattr(transformers, name)
 
@@ -115,18 +118,18 @@ def build(model_type: str, class_name: str, plan: str, exception: dict[str, Any]
     return model_class(config)
 
 
-def try_on_cpu(model: torch.nn.Module, kind: str, batch: dict[str, Any]) -> Case:
+def try_on_cpu(model: torch.nn.Module, batch: dict[str, Any], labels: Any) -> Case:
     """A case, if the model runs on the CPU."""
-    labels = make_labels(model, kind, batch)
+    probe = copy.deepcopy(model)  # some keep tensors from their first call, which would stay on the CPU later
     with torch.no_grad():
         if labels is not None:
             try:
-                model(**batch, labels=labels)
+                probe(**batch, labels=labels)
             except Exception:
                 labels = None
         if labels is None:
-            model(**batch)
-    return Case(model, batch, labels, generates=model.can_generate())
+            probe(**batch)
+    return Case(model, batch, labels, generates=getattr(model, "can_generate", bool)())
 
 
 def find_inputs(model: torch.nn.Module, kind: str, changes: dict[str, Any] | None) -> tuple[Case, int]:
@@ -136,7 +139,7 @@ def find_inputs(model: torch.nn.Module, kind: str, changes: dict[str, Any] | Non
     while variant < variants:
         try:
             batch, variants = make_batch(model, variant, changes)
-            return try_on_cpu(model, kind, batch), variant
+            return try_on_cpu(model, batch, make_labels(model, kind, batch)), variant
         except Unfit as error:
             variants, first = error.args[0], first or error.__cause__
         except Exception as error:
@@ -145,34 +148,60 @@ def find_inputs(model: torch.nn.Module, kind: str, changes: dict[str, Any] | Non
     raise first
 
 
+def with_notes(case: Case, plan: str, variant: int) -> Case:
+    """The same case with what was built."""
+    case.notes = {
+        "class": type(case.model).__name__,
+        "plan": plan,
+        "variant": variant,
+        "parameters": sum(parameter.numel() for parameter in case.model.parameters()),
+        "inputs": sorted(case.batch),
+        "labels": case.labels is not None,
+    }
+    return case
+
+
+def find_tested(model_type: str, reasons: list[str]) -> Case | None:
+    """A case from Transformers' own tests, where their source tree is given; some types are only parts of others."""
+    preferred = [name for name, _ in heads(model_type)]
+    wholes = testers.wholes(model_type, preferred, reasons)
+    for plan, found in (("tests", wholes), ("part", testers.parts(model_type, reasons))):
+        for model, inputs in found:
+            labels = inputs.pop("labels", None)
+            try:
+                return with_notes(try_on_cpu(model, inputs, labels), plan, 0)
+            except Exception as error:
+                reasons.append(f"{type(model).__name__}, {plan}: {describe(error)}")
+    return None
+
+
 def make_case(model_type: str) -> Case:
-    """A small model of a type with inputs for it: the first plan and the first variant that run on the CPU.
+    """A small model of a type with inputs for it that runs on the CPU.
 
     Raises
     ------
     ValueError
-        If none does, with the reasons of all.
+        If none that we make does, with the reasons of all.
     """
     logging.set_verbosity_error()
     warnings.simplefilter("ignore")
-    exception = EXCEPTIONS.get(model_type, {})
     reasons = []
+    case = find_tested(model_type, reasons) or find_shrunk(model_type, reasons)
+    if case is None:
+        raise ValueError(reasons or ["no model class takes this configuration"])
+    return case
+
+
+def find_shrunk(model_type: str, reasons: list[str]) -> Case | None:
+    """A case of our own making: the first plan and the first variant that run on the CPU."""
+    exception = EXCEPTIONS.get(model_type, {})
     for rank, (class_name, kind) in enumerate(heads(model_type)[:2]):
         # Where no plan fits the best class, the next one gets those that change most.
         for plan in exception.get("plans", list(PLANS)[: len(PLANS) - 2 * rank]):
             try:
                 model = build(model_type, class_name, plan, exception)
                 case, variant = find_inputs(model, kind, exception.get("inputs"))
+                return with_notes(case, plan, variant)
             except Exception as error:
                 reasons.append(f"{class_name}, {plan}: {describe(error)}")
-                continue
-            case.notes = {
-                "class": class_name,
-                "plan": plan,
-                "variant": variant,
-                "parameters": sum(parameter.numel() for parameter in model.parameters()),
-                "inputs": sorted(case.batch),
-                "labels": case.labels is not None,
-            }
-            return case
-    raise ValueError(reasons or ["no model class takes this configuration"])
+    return None

@@ -136,6 +136,10 @@ class Results:
         self.file = open(path, "a", buffering=1)
         self.running = {}
 
+    def key(self, nodeid: str) -> str:
+        """What names a test on both devices."""
+        return key_of(nodeid, self.suffix)
+
     def write(self, **line):
         """Append one result."""
         self.file.write(json.dumps(line) + "\n")
@@ -155,7 +159,7 @@ class Results:
         self.running[report.nodeid] = worst, message
         if report.when not in ("setup", "call"):
             del self.running[report.nodeid]
-            self.write(key=key_of(report.nodeid, self.suffix), test=report.nodeid, outcome=worst, message=message)
+            self.write(key=self.key(report.nodeid), test=report.nodeid, outcome=worst, message=message)
 
 
 def pytest_configure(config):
