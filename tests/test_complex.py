@@ -145,3 +145,10 @@ def test_infinite_parts(dtype):
         on_both(operator, x.repeat(36), x.repeat_interleave(36))
     zeros = torch.zeros(9, dtype=dtype)
     on_both(torch.pow, zeros, torch.arange(-4, 5).to(dtype))
+
+
+def test_imaginary_exponents_are_told_apart():
+    """Exponents are constants of a program: by both of their parts."""
+    x = torch.tensor([1.5 + 2j, -0.5 + 0.25j], dtype=torch.complex64)
+    for exponent in (1j, 2j, -2.5j, 1 + 1j, 1 + 2j):
+        on_both(lambda x, e=exponent: x**e, x)

@@ -23,6 +23,9 @@ CALLS = {
         F.leaky_relu_(torch.ones(2, device=d, requires_grad=True).clone(), -2.0).sum().backward()
     ),
     "add shapes": lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
+    "add alpha": lambda d: torch.add(
+        torch.ones(2, dtype=torch.int8, device=d), torch.ones(2, dtype=torch.int8, device=d), alpha=1.0
+    ),
     "mm shapes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
     "mm dtypes": lambda d: torch.ones(2, 2, device=d) @ torch.ones(2, 2, device=d, dtype=torch.int64),
     "bmm ranks": lambda d: torch.bmm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=d)),

@@ -37,7 +37,11 @@ base_hash128 rt_meta_key(const rt_op *op, const aten_call *call, uint64_t salt) 
     const aten_arg *a = &call->args[i];
     if (a->kind < ATEN_FLOAT || a->kind > ATEN_SCALARS || i >= 32 || !(call->row->static_args >> i & 1)) continue;
     uint32_t n = a->kind == ATEN_FLOAT || a->kind == ATEN_SCALAR ? 1 : a->count;
-    for (uint32_t k = 0; k < n; ++k) h = base_mix128(h, call->numbers[a->first + k].value.u);
+    for (uint32_t k = 0; k < n; ++k) {
+      const aten_number *number = &call->numbers[a->first + k];
+      h = base_mix128(h, number->value.u);
+      if (number->dtype == TTPU_C128) h = base_hash128_bytes(h, &number->value.d[1], sizeof(double));
+    }
   }
   for (uint32_t i = 0; i < call->text_count; ++i)
     if (call->texts[i] != NULL) h = base_hash128_bytes(h, call->texts[i], strlen(call->texts[i]));

@@ -175,9 +175,11 @@ void Packed::integers(c10::ArrayRef<int64_t> list) {
   ints.append(list.begin(), list.end());
 }
 
-// An exact 1 that its row wants left out, such as an alpha.
-static bool is_one(const aten_number &n) {
-  return (n.dtype == TTPU_I64 && n.value.i == 1) || (n.dtype == TTPU_F64 && n.value.d[0] == 1);
+// An exact 1 that its row wants left out, such as an alpha. Integers may refuse 1.0, so beside them it stays.
+bool Packed::is_one(const aten_number &n) const {
+  if (n.dtype == TTPU_I64) return n.value.i == 1;
+  bool among_integers = !tensors.empty() && base_dtype_is_integer(static_cast<ttpu_dtype>(tensors[0].dtype));
+  return n.dtype == TTPU_F64 && n.value.d[0] == 1 && !among_integers;
 }
 
 void Packed::number(ArgKind kind, const aten_number &n) {

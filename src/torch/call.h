@@ -24,7 +24,8 @@ struct Packed {
   void tensor_ivalues(c10::ArrayRef<c10::IValue> list); // of tensors and None
   void integer(int64_t v);
   void integers(c10::ArrayRef<int64_t> list);
-  void number(ArgKind kind, const aten_number &n); // Float or Scalar
+  void number(ArgKind kind, const aten_number &n);
+  bool is_one(const aten_number &n) const;
   void text(std::string_view v);
   void device_argument(c10::Device d);
   void push(aten_kind kind, size_t first, size_t count) {

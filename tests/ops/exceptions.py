@@ -30,7 +30,9 @@ HALF_COORDINATES = "The CPU finds the coordinates in large images in the half dt
 UINT8_IMAGES = "The CPU interpolates uint8 images in fixed point with rounded weights; here in float32, rounded once."
 CONTRACTED = "Scalar code of the CPU contracts a complex product; its vector code gives NaN for the same numbers."
 ROUNDED_RESULT = "The gradient uses the rounded result, as fused attention does; the CPU composes it in float32."
-RECURRENCE = "In float32 a few results of the recurrence lose most digits, differently where the CPU contracts products."
+RECURRENCE = (
+    "In float32 a few results of the recurrence lose most digits, differently where the CPU contracts products."
+)
 FAR_PHASE = "Far left of 0 a float32 holds no phase: neither result has a correct digit."
 IGNORES_BIT = "The CPU's max_pool1d reads a tensor with the negative bit as if it had none."
 
