@@ -1,5 +1,6 @@
 #include "model/manifest.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_VALUES = 1 << 20 };
@@ -60,12 +61,54 @@ static ttpu_status read_arguments(base_arena *arena, const json_value *list, mod
   return TTPU_OK;
 }
 
-static int32_t find_state(const model_manifest *m, const ttpu_tensor *type) {
-  for (uint32_t i = 0; i < m->argument_count; ++i) {
-    const ttpu_tensor *t = &m->arguments[i].type;
-    if (m->arguments[i].role == MODEL_STATE && strcmp(t->name, type->name) == 0 && t->dtype == type->dtype &&
-        t->rank == type->rank && memcmp(t->dims, type->dims, t->rank * sizeof *t->dims) == 0)
-      return (int32_t)i;
+/* ---- names, sorted: a manifest may have a million of them ---- */
+
+typedef struct named {
+  const ttpu_tensor *type;
+  uint32_t number;
+} named;
+
+static int compare_names(const void *a, const void *b) {
+  return strcmp(((const named *)a)->type->name, ((const named *)b)->type->name);
+}
+
+/* The first of the sorted whose name is not less. */
+static uint32_t find_name(const named *sorted, uint32_t count, const char *name) {
+  uint32_t low = 0;
+  while (count > 0) {
+    uint32_t half = count / 2;
+    bool less = strcmp(sorted[low + half].type->name, name) < 0;
+    low = less ? low + half + 1 : low;
+    count = less ? count - half - 1 : half;
+  }
+  return low;
+}
+
+/* A name that two of them have; NULL: there is none. Sorts them. */
+static const char *find_twice(named *list, uint32_t count) {
+  qsort(list, count, sizeof *list, compare_names);
+  for (uint32_t i = 1; i < count; ++i)
+    if (compare_names(&list[i - 1], &list[i]) == 0) return list[i].type->name;
+  return NULL;
+}
+
+static named *sort_states(base_arena *arena, const model_manifest *m) {
+  named *list = base_arena_alloc(arena, m->state_count * sizeof *list + 1);
+  uint32_t count = 0;
+  for (uint32_t i = 0; list && i < m->argument_count; ++i)
+    if (m->arguments[i].role == MODEL_STATE) list[count++] = (named){&m->arguments[i].type, i};
+  if (list) qsort(list, count, sizeof *list, compare_names);
+  return list;
+}
+
+static bool same_type(const ttpu_tensor *a, const ttpu_tensor *b) {
+  return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0;
+}
+
+static int32_t find_state(const named *states, uint32_t count, const ttpu_tensor *type) {
+  for (uint32_t i = find_name(states, count, type->name); i < count; ++i) {
+    if (strcmp(states[i].type->name, type->name) != 0) return -1;
+    if (same_type(states[i].type, type)) return (int32_t)states[i].number;
   }
   return -1;
 }
@@ -74,13 +117,14 @@ static ttpu_status read_results(base_arena *arena, const json_value *list, model
   if (!list || list->kind != JSON_ARRAY || list->count > MOST_VALUES) return wrong("there is no list of results");
   m->results = base_arena_zalloc(arena, list->count * sizeof *m->results + 1);
   m->outputs = base_arena_zalloc(arena, list->count * sizeof *m->outputs + 1);
-  if (!m->results || !m->outputs) return base_no_memory(list->count * sizeof *m->results);
+  const named *states = sort_states(arena, m);
+  if (!m->results || !m->outputs || !states) return base_no_memory(list->count * sizeof *m->results);
   for (const json_value *v = list->first; v; v = v->next) {
     model_result *r = &m->results[m->result_count++];
     BASE_TRY(read_type(arena, v, &r->type, &r->dtype));
     const char *role = json_text(json_member(v, "role"));
     bool is_state = role && strcmp(role, "state") == 0;
-    r->state = is_state ? find_state(m, &r->type) : -1;
+    r->state = is_state ? find_state(states, m->state_count, &r->type) : -1;
     if (is_state && r->state < 0)
       return base_fail(TTPU_INVALID_ARGUMENT, "manifest.json: the result %s is the next value of no state of its type",
                        r->type.name);
@@ -89,23 +133,28 @@ static ttpu_status read_results(base_arena *arena, const json_value *list, model
   return TTPU_OK;
 }
 
+static ttpu_status fail_twice(const char *what, const char *name) {
+  return base_fail(TTPU_INVALID_ARGUMENT, "manifest.json: two %s are named %s", what, name);
+}
+
 /* Each state has one result, each name of an input and of an output is there once. */
-static ttpu_status check_names(const model_manifest *m) {
-  uint32_t updates = 0;
+static ttpu_status check_names(base_arena *arena, const model_manifest *m) {
+  uint32_t most = m->argument_count > m->result_count ? m->argument_count : m->result_count, updates = 0, count = 0;
+  named *list = base_arena_alloc(arena, most * sizeof *list + 1);
+  bool *updated = base_arena_zalloc(arena, m->argument_count + 1);
+  if (!list || !updated) return base_no_memory(most * sizeof *list);
   for (uint32_t i = 0; i < m->result_count; ++i) {
-    updates += m->results[i].state >= 0;
-    for (uint32_t k = 0; k < i; ++k)
-      if ((m->results[i].state >= 0 && m->results[k].state == m->results[i].state) ||
-          (m->results[i].state < 0 && m->results[k].state < 0 &&
-           strcmp(m->results[i].type.name, m->results[k].type.name) == 0))
-        return base_fail(TTPU_INVALID_ARGUMENT, "manifest.json: two results are named %s", m->results[i].type.name);
+    const model_result *r = &m->results[i];
+    if (r->state < 0) list[count++] = (named){&r->type, i};
+    else if (updated[r->state]) return fail_twice("results", r->type.name);
+    else updated[r->state] = true, ++updates;
   }
+  const char *twice = find_twice(list, count);
+  if (twice) return fail_twice("results", twice);
   if (updates != m->state_count) return wrong("a state has no result");
-  for (uint32_t i = 0; i < m->input_count; ++i)
-    for (uint32_t k = 0; k < i; ++k)
-      if (strcmp(m->inputs[i].name, m->inputs[k].name) == 0)
-        return base_fail(TTPU_INVALID_ARGUMENT, "manifest.json: two inputs are named %s", m->inputs[i].name);
-  return TTPU_OK;
+  for (uint32_t i = 0; i < m->input_count; ++i) list[i] = (named){&m->inputs[i], i};
+  twice = find_twice(list, m->input_count);
+  return twice ? fail_twice("inputs", twice) : TTPU_OK;
 }
 
 /* ---- random numbers ---- */
@@ -128,7 +177,8 @@ static ttpu_status read_random(base_arena *arena, const json_value *v, model_man
   uint32_t *list = good ? base_arena_alloc(arena, slots->count * sizeof *list + 1) : NULL;
   if (good && !list) return base_no_memory(slots->count * sizeof *list);
   for (const json_value *slot = good ? slots->first : NULL; slot; slot = slot->next) {
-    good = good && slot->is_integer && slot->integer >= 0 && slot->integer + 1 < a->type.dims[0];
+    good = good && slot->is_integer && slot->integer >= 0 && slot->integer < a->type.dims[0] - 1 &&
+           slot->integer <= INT32_MAX;
     if (good) list[m->random_count++] = (uint32_t)slot->integer;
   }
   if (!good) return wrong("the places of random numbers do not fit the argument of role random");
@@ -160,7 +210,7 @@ ttpu_status model_manifest_read(base_arena *arena, const char *text, size_t leng
   BASE_TRY(read_file_name(top, "weights", &m->weights));
   BASE_TRY(read_arguments(arena, json_member(top, "arguments"), m));
   BASE_TRY(read_results(arena, json_member(top, "results"), m));
-  BASE_TRY(check_names(m));
+  BASE_TRY(check_names(arena, m));
   m->metadata = json_member(top, "metadata");
   return read_random(arena, json_member(top, "random"), m);
 }

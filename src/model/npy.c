@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "model/model.h"
 
@@ -77,6 +78,15 @@ static ttpu_status read_header(FILE *file, const char *path, char *header) {
   return TTPU_OK;
 }
 
+/* Can that much follow? A header may say any size: no memory is asked for that the file has not. What is no plain file, a
+ * pipe, has no size. */
+static bool may_have(FILE *file, size_t bytes) {
+  struct stat info;
+  off_t at = ftello(file);
+  if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode) || at < 0) return true;
+  return info.st_size >= at && bytes <= (size_t)(info.st_size - at);
+}
+
 static ttpu_status read_array(base_arena *arena, FILE *file, const char *path, char *header, ttpu_tensor *t) {
   int64_t dims[TTPU_MAX_RANK];
   BASE_TRY(read_header(file, path, header));
@@ -91,6 +101,7 @@ static ttpu_status read_array(base_arena *arena, FILE *file, const char *path, c
   t->dims = base_arena_dup(arena, dims, sizeof dims);
   if (!t->dims) return base_no_memory(sizeof dims);
   if (!model_tensor_bytes(t, &t->bytes)) return refuse(path, "its shape is none");
+  if (!may_have(file, t->bytes)) return refuse(path, "the file ends early");
   void *data = base_arena_alloc(arena, t->bytes + 1);
   if (!data) return base_no_memory(t->bytes);
   if (fread(data, 1, t->bytes, file) != t->bytes) return refuse(path, "the file ends early");

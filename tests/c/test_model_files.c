@@ -193,10 +193,11 @@ TEST(npy_refuses) {
                                         "{'descr': '<f4', 'fortran_order': False}",
                                         "{'descr': '<f4', 'fortran_order': False, 'shape': (9,), }",
                                         "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }",
+                                        "{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }",
                                         "{}",
                                         ""};
-  static const char *const messages[] = {"its type",   "Fortran's", "its shape", "its shape",
-                                         "ends early", "its shape", "its type",  "its type"};
+  static const char *const messages[] = {"its type",  "Fortran's",  "its shape", "its shape", "ends early",
+                                         "its shape", "ends early", "its type",  "its type"};
   for (size_t i = 0; i < sizeof headers / sizeof *headers; ++i) {
     uint8_t bytes[256] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)strlen(headers[i]), 0};
     memcpy(bytes + 10, headers[i], strlen(headers[i]));
@@ -248,6 +249,38 @@ TEST(manifest_refuses) {
                             &m));
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "random numbers",
               read_manifest(HEAD "\"arguments\":[" VALUE("x", "random") "],\"results\":[]}", &m));
+  static const char *const far_slots[] = {"4294967296", "9223372036854775807"};
+  for (int i = 0; i < 2; ++i) {
+    char text[512];
+    snprintf(text, sizeof text,
+             HEAD
+             "\"arguments\":[{\"name\":\"x\",\"role\":\"random\",\"dtype\":\"int64\",\"shape\":[1152921504606846975]}],"
+             "\"results\":[],\"random\":{\"slots\":[%s],\"drawn\":1}}",
+             far_slots[i]);
+    CHECK_FAILS(TTPU_INVALID_ARGUMENT, "random numbers", read_manifest(text, &m));
+  }
+}
+
+/* States by name and type, in an order of their own. */
+TEST(manifest_of_many) {
+  enum { MANY = 30000 };
+  model_manifest m;
+  base_text text = {0};
+  base_text_printf(&text, HEAD "\"arguments\":[");
+  for (int i = 0; i < MANY; ++i)
+    base_text_printf(&text, "%s{\"name\":\"s%d\",\"role\":\"state\",\"dtype\":\"int64\",\"shape\":[]}", i ? "," : "",
+                     i);
+  base_text_printf(&text, "],\"results\":[");
+  for (int i = MANY - 1; i >= 0; --i)
+    base_text_printf(&text, "%s{\"name\":\"s%d\",\"role\":\"state\",\"dtype\":\"int64\",\"shape\":[]}",
+                     i < MANY - 1 ? "," : "", i);
+  base_text_printf(&text, "]}");
+  REQUIRE(CHECK_OK(read_manifest(text.data, &m)));
+  CHECK_EQ(m.state_count, MANY);
+  for (int i = 0; i < MANY; ++i)
+    if (m.results[i].state != MANY - 1 - i)
+      check_fail(__FILE__, __LINE__, "result %d is state %d", i, m.results[i].state);
+  base_text_free(&text);
 }
 
 /* ---- out of memory ---- */
