@@ -413,17 +413,36 @@ def test_control_flow():
     same(cumulated, xs.cumsum(0), rtol=1e-5, atol=1e-5)
 
 
-def test_flex_attention():
-    from torch.nn.attention.flex_attention import flex_attention
+FLEX = {  # a name: score_mod, mask_mod, and whether it is the fused attention
+    "grouped": (None, lambda b, h, i, j: i >= j, True),
+    "alibi": (
+        lambda s, b, h, i, j: s + (j - i) * torch.exp2(-h - 1.0),
+        lambda b, h, i, j: (i >= j) & (i - j < 9),
+        True,
+    ),
+    "hidden": (lambda s, b, h, i, j: torch.where((i >= j) & (i > 3), s + (i - j) * 0.01, -float("inf")), None, True),
+    "softcap": (lambda s, b, h, i, j: 5 * torch.tanh(s / 5), None, False),
+}
 
-    def score(s, batch, head, i, j):
-        return torch.where(i >= j, s + (i - j) * 0.01, -float("inf"))
 
-    inputs = [torch.randn(1, 2, 128, 16, device="tpu", requires_grad=True) for _ in range(3)]
-    expected = flex_attention(*inputs, score_mod=score)
-    actual = torch.compile(flex_attention)(*inputs, score_mod=score)
+@pytest.mark.parametrize("name", FLEX)
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention(name):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    score_mod, mask_mod, fused = FLEX[name]
+    mask = create_block_mask(mask_mod, None, None, 128, 128, device="tpu") if mask_mod is not None else None
+    options = {"score_mod": score_mod, "block_mask": mask, "enable_gqa": name == "grouped", "return_lse": True}
+    key_heads = 1 if name == "grouped" else 2
+    inputs = [torch.randn(2, n, 128, 16, device="tpu", requires_grad=True) for n in (2, key_heads, key_heads)]
+    texts = []
+    with unittest.mock.patch("torch_tpu.compiled_graph._watcher", lambda kind: texts.append):
+        actual = torch.compile(flex_attention)(*inputs, **options)
+    assert ("ttpu.attention" in texts[0]) == fused
+    expected = flex_attention(*inputs, **options)
     same(actual, expected, rtol=1e-4, atol=1e-5)
-    same(torch.autograd.grad(actual.sum(), inputs), torch.autograd.grad(expected.sum(), inputs), rtol=1e-3, atol=1e-4)
+    gradients = [torch.autograd.grad(out.square().sum(), inputs) for out, _ in (actual, expected)]
+    same(*gradients, rtol=1e-3, atol=1e-4)
 
 
 def test_function_transforms():

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx._graph_pickler import GraphPickler, Options
 
 import torch
-from torch_tpu import _C
+from torch_tpu import _C, flex
 from torch_tpu._loader import __version__
 from torch_tpu.host_part import Parts, split
 
@@ -39,7 +39,10 @@ def _location(stack_trace: str) -> str:
 
 
 def with_locations(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A copy of a graph that says before its operators which line of the user's program they come from."""
+    """A copy of a graph that says before its operators which line of the user's program they come from.
+
+    Operators of which this device knows more than PyTorch's definition are those then.
+    """
     graph = copy.deepcopy(module.graph)
     said = ""
     for node in graph.nodes:
@@ -48,6 +51,7 @@ def with_locations(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
             with graph.inserting_before(node):
                 graph.call_function(_C.set_location, (location,))
             said = location
+        node.target = flex.REPLACED.get(node.target, node.target) if node.op == "call_function" else node.target
     return torch.fx.GraphModule(module, graph)
 
 
