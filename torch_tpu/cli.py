@@ -58,6 +58,7 @@ def plugin(options: argparse.Namespace) -> None:
 
 def check_stablehlo(options: argparse.Namespace) -> int:
     """Run StableHLO's own test files (text) on the first device; ends with how many passed."""
+    os.environ.setdefault("TTPU_TOPOLOGY", "v5e:2x4")  # interpreter.run_parallel takes several chips
     from torch_tpu import stablehlo_tests
 
     report = stablehlo_tests.run(options.path, verbose=options.verbose)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "check/compare.h"
+#include "check/program.h"
 
 static void fail(check_outcome *out, check_stage stage, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void fail(check_outcome *out, check_stage stage, const char *format, ...) {
@@ -81,24 +82,18 @@ static pjrt_buffer *make_argument(pjrt_device *device, ir_type type, int64_t siz
   return buffer;
 }
 
-/* The bytes of a result. NULL: base_message says why. */
-static void *fetch(pjrt_buffer *buffer, ir_type type) {
-  size_t bytes = base_dtype_bytes((ttpu_dtype)type.dtype) * (size_t)ir_numel(type);
-  void *data = base_alloc(bytes + 1);
-  if (!data) base_no_memory(bytes);
-  else if (pjrt_buffer_to_host(buffer, data, bytes) != TTPU_OK) {
-    base_free(data);
-    data = NULL;
-  }
-  return data;
-}
-
-static void compare(const ir_check *check, const ir_type *types, pjrt_buffer *const *results, check_outcome *out) {
+static void compare(const ir_check *check, const check_program *p, pjrt_mailbox *mailbox, check_outcome *out) {
   char message[400];
-  void *actual = fetch(results[check->actual], types[check->actual]), *expected = NULL;
-  if (actual) expected = fetch(results[check->expected], types[check->expected]);
+  ir_type type = p->results[check->actual];
+  void *actual = check_fetch(p->result_buffers[check->actual], type);
+  void *expected = actual ? check_fetch(p->result_buffers[check->expected], type) : NULL;
+  const void *letter = NULL;
+  size_t bytes = 0;
+  bool there = check->channel == 0 || pjrt_mailbox_look(mailbox, check->channel, check->letter, &letter, &bytes);
   if (!actual || !expected) fail(out, CHECK_RUN, "%s", base_message());
-  else if (!check_compare(check, types[check->actual], actual, expected, message, sizeof message))
+  else if (!there || (letter && bytes != check_bytes(type)))
+    fail(out, CHECK_VALUES, "line %u: the probe was not met in iteration %u", check->line, check->letter);
+  else if (!check_compare(check, type, actual, letter ? letter : expected, message, sizeof message))
     fail(out, CHECK_VALUES, "%s", message);
   ++out->count;
   base_free(actual);
@@ -107,52 +102,21 @@ static void compare(const ir_check *check, const ir_type *types, pjrt_buffer *co
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* A function's types, which outlive it: compiling takes it. */
-typedef struct signature {
-  uint32_t argument_count, result_count;
-  ir_type *arguments, *results;
-  base_arena arena;
-} signature;
-
-static bool copy_types(base_arena *arena, const ir_func *f, uint32_t count, const ir_value *values, ir_type **out) {
-  *out = base_arena_alloc(arena, count * sizeof **out + 1);
-  for (uint32_t i = 0; *out && i < count; ++i) {
-    ir_type type = ir_type_of(f, values ? values[i] : f->body.first_arg + i);
-    type.dims = base_arena_dup(arena, type.dims, type.rank * sizeof *type.dims + 1);
-    if (!type.dims) return false;
-    (*out)[i] = type;
+/* Arguments, a mailbox where the program needs one, and the run. */
+static ttpu_status execute(check_program *p, const sized *s, pjrt_mailbox **mailbox) {
+  pjrt_device *device = pjrt_client_device(p->client, 0);
+  if (p->channel_count) BASE_TRY(pjrt_mailbox_new(p->client, 1, p->channel_count, p->channels, mailbox));
+  for (uint32_t i = 0; i < p->argument_count; ++i) {
+    p->argument_buffers[i] = make_argument(device, p->arguments[i], s->size);
+    if (!p->argument_buffers[i]) return TTPU_RESOURCE_EXHAUSTED;
   }
-  return *out != NULL;
+  BASE_TRY(check_program_start(p, *mailbox));
+  return check_program_await(p);
 }
 
-static bool take_signature(const ir_func *f, signature *out) {
-  const ir_op *end = f->body.ops[f->body.count - 1];
-  base_arena_init(&out->arena);
-  out->argument_count = f->body.arg_count;
-  out->result_count = end->operand_count;
-  return copy_types(&out->arena, f, out->argument_count, NULL, &out->arguments) &&
-         copy_types(&out->arena, f, out->result_count, end->operands, &out->results);
-}
-
-static void execute(pjrt_device *device, pjrt_executable *executable, const signature *types, const sized *s,
-                    check_outcome *out) {
-  pjrt_buffer **buffers = base_calloc(types->argument_count + types->result_count + 1, sizeof *buffers);
-  bool *donated = base_calloc(types->argument_count + 1, sizeof *donated);
-  pjrt_buffer **results = buffers ? buffers + types->argument_count : NULL;
-  ttpu_status status = buffers && donated ? TTPU_OK : base_no_memory(types->argument_count * sizeof *buffers);
-  for (uint32_t i = 0; status == TTPU_OK && i < types->argument_count; ++i) {
-    buffers[i] = make_argument(device, types->arguments[i], s->size);
-    if (!buffers[i]) status = TTPU_RESOURCE_EXHAUSTED;
-  }
-  if (status == TTPU_OK)
-    status = pjrt_execute(executable, types->argument_count, buffers, donated, results, NULL, NULL);
-  for (uint32_t i = 0; status == TTPU_OK && i < types->result_count; ++i) status = pjrt_buffer_await(results[i]);
-  if (status != TTPU_OK) fail(out, CHECK_RUN, "%s", base_message());
-  for (uint32_t i = 0; status == TTPU_OK && i < s->options.check_count; ++i)
-    compare(&s->options.checks[i], types->results, results, out);
-  for (uint32_t i = 0; buffers && i < types->argument_count + types->result_count; ++i) pjrt_buffer_free(buffers[i]);
-  base_free(buffers);
-  base_free(donated);
+static void free_arena(base_arena *arena) {
+  base_arena_free(arena);
+  base_free(arena);
 }
 
 static ttpu_status read_again(const base_text *text, base_text *out) {
@@ -176,42 +140,67 @@ static void check_text(const ir_func *f, check_outcome *out) {
   for (int i = 0; i < 3; ++i) base_text_free(&texts[i]);
 }
 
-static void run_function(pjrt_client *client, const char *text, size_t length, sized *s, check_outcome *out) {
-  base_arena *arena = base_alloc(sizeof *arena);
-  ir_func *f = NULL;
-  pjrt_executable *executable = NULL;
-  signature types = {0};
-  if (!arena) {
-    fail(out, CHECK_READ, "out of host memory");
-    return;
-  }
-  base_arena_init(arena);
-  s->options.take_checks = true;
-  s->options.precision = IR_PRECISION_HIGHEST; /* the tests' own values are not those of a TPU's default */
-  if (ir_parse_with(arena, text, length, &s->options, &f) != TTPU_OK) fail(out, CHECK_READ, "%s", base_message());
-  else check_text(f, out);
-  if (out->stage != CHECK_PASSED || !client) {
-    base_arena_free(arena);
-    base_free(arena);
-    goto out;
-  }
-  pjrt_device *device = pjrt_client_device(client, 0);
-  if (!take_signature(f, &types)) {
-    fail(out, CHECK_READ, "out of host memory");
-    base_arena_free(arena);
-    base_free(arena);
-  } else if (pjrt_compile(client, device, arena, f, &executable) != TTPU_OK) {
+/* The run whose results the function waits for; NULL: it has all. */
+static ir_parallel *pending_run(const ir_parse_options *o) {
+  ir_parallel *last = o->parallel_count ? &o->parallels[o->parallel_count - 1] : NULL;
+  return last && !last->results ? last : NULL;
+}
+
+/* Runs what was read; then makes its comparisons, or, where it waits for a parallel run, that run. */
+static void run_read(pjrt_client *client, const char *text, size_t length, sized *s, base_arena *arena, ir_func *f,
+                     check_outcome *out) {
+  check_program program = {0};
+  pjrt_mailbox *mailbox = NULL;
+  ir_parallel *pending = pending_run(&s->options);
+  if (check_program_open(client, f, &program) != TTPU_OK) {
+    fail(out, CHECK_READ, "%s", base_message());
+    free_arena(arena);
+  } else if (check_program_compile(&program, 0, 1, 1, arena, f) != TTPU_OK) {
     fail(out, CHECK_COMPILE, "%s", base_message());
   } else {
     out->ran = true;
-    execute(device, executable, &types, s, out);
-    pjrt_executable_free(executable);
+    if (execute(&program, s, &mailbox) != TTPU_OK) fail(out, CHECK_RUN, "%s", base_message());
+    else if (pending) {
+      if (check_run_parallel(client, text, length, pending, program.result_buffers + pending->first_operand,
+                             s->options.kept) != TTPU_OK)
+        fail(out, CHECK_RUN, "%s", base_message());
+    } else {
+      for (uint32_t i = 0; i < s->options.check_count; ++i) compare(&s->options.checks[i], &program, mailbox, out);
+    }
   }
-  base_arena_free(&types.arena);
-out:
+  pjrt_mailbox_free(mailbox);
+  check_program_close(&program);
+}
+
+/* Reads it and runs it; true: a parallel run in it has come to its end, and it is to be read again with the results. */
+static bool run_once(pjrt_client *client, const char *text, size_t length, sized *s, check_outcome *out) {
+  base_arena *arena = base_alloc(sizeof *arena);
+  ir_func *f = NULL;
+  if (!arena) return fail(out, CHECK_READ, "out of host memory"), false;
+  base_arena_init(arena);
+  s->options.check_count = 0;
+  if (ir_parse_with(arena, text, length, &s->options, &f) != TTPU_OK) fail(out, CHECK_READ, "%s", base_message());
+  else check_text(f, out);
+  if (out->stage != CHECK_PASSED || !client) return free_arena(arena), false;
+  bool waits = pending_run(&s->options) != NULL;
+  run_read(client, text, length, s, arena, f, out);
+  return waits && out->stage == CHECK_PASSED;
+}
+
+static void run_function(pjrt_client *client, const char *text, size_t length, sized *s, check_outcome *out) {
+  base_arena kept;
+  base_arena_init(&kept);
+  s->options.take_checks = true;
+  s->options.kept = &kept;
+  s->options.precision = IR_PRECISION_HIGHEST; /* the tests' own values are not those of a TPU's default */
+  while (run_once(client, text, length, s, out)) continue;
   base_free(s->options.checks);
+  base_free(s->options.parallels);
   s->options.checks = NULL;
+  s->options.parallels = NULL;
   s->options.check_count = s->options.check_capacity = 0;
+  s->options.parallel_count = s->options.parallel_capacity = 0;
+  base_arena_free(&kept);
 }
 
 /* ---- the module ----------------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
  *
  * The operations are those of StableHLO's CheckOps: expect_eq, expect_almost_eq, expect_close, their _const forms, and the
  * same as custom calls @check.<name>. */
-#ifndef TTPU_CHECK_H
-#define TTPU_CHECK_H
+#ifndef TTPU_CHECK_CHECK_H
+#define TTPU_CHECK_CHECK_H
 
 #include "ir/ir.h"
 #include "pjrt/pjrt.h"

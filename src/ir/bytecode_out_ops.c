@@ -26,7 +26,8 @@ static bool form_holds(const vhlo_op *form, const ir_op *op) {
     const ir_i64s *list = (const void *)((const uint8_t *)op->attrs + field->offset);
     if (field->kind == FIELD_DIMS && list->count && !has_word(form->attributes, field->name)) return false;
   }
-  bool collective = op->kind == IR_ALL_GATHER || op->kind == IR_ALL_REDUCE || op->kind == IR_ALL_TO_ALL;
+  bool collective = op->kind == IR_ALL_GATHER || op->kind == IR_ALL_REDUCE || op->kind == IR_ALL_TO_ALL ||
+                    op->kind == IR_COLLECTIVE_BROADCAST;
   return !(collective && form->version == 1 && op->operand_count != 1); /* the second form takes several */
 }
 

@@ -239,10 +239,8 @@ bool infer_same(ir_inference *in) {
   ir_type t = T(0);
   TRY(infer_check_class(in, t));
   if (in->operand_count > 1) TRY(infer_check_equal_operands(in, 0));
-  int64_t size = 0;
   switch (in->kind) {
     case IR_COLLECTIVE_PERMUTE: TRY(infer_check_pairs(in)); break;
-    case IR_COLLECTIVE_BROADCAST: TRY(infer_check_groups(in, &size)); break;
     case IR_REVERSE:
       TRY(infer_check_dims(in, "dimensions", ((const ir_dims_attrs *)in->attrs)->dimensions, t.rank));
       break;
@@ -374,7 +372,8 @@ bool infer_check_pairs(ir_inference *in) {
 bool infer_check_groups(ir_inference *in, int64_t *size) {
   const ir_replica_groups_attrs *a = in->attrs;
   int64_t count = a->group_count;
-  bool padded = in->kind == IR_ALL_REDUCE, partial = in->kind == IR_COLLECTIVE_BROADCAST;
+  bool padded = in->kind == IR_ALL_REDUCE || in->kind == IR_COLLECTIVE_REDUCE,
+       partial = in->kind == IR_COLLECTIVE_BROADCAST;
   CHECK(!a->use_global_device_ids || a->channel_id > 0, "use_global_device_ids needs a channel, channel_id is %lld",
         (long long)a->channel_id);
   TRY(check_ids(in, "replica_groups", a->replica_groups, 0, 1, padded, !partial));

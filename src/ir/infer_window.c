@@ -226,6 +226,26 @@ bool infer_all_same(ir_inference *in) {
   return true;
 }
 
+/* Values, and behind them, where the root is said at run time, its place in the group for each of them. */
+bool infer_rooted(ir_inference *in) {
+  bool dynamic = ((const ir_replica_groups_attrs *)in->attrs)->has_dynamic_root;
+  int64_t size = 0;
+  CHECK(in->operand_count > dynamic, dynamic ? "there is no value besides the roots" : "no operands");
+  uint32_t values = in->operand_count - dynamic;
+  TRY(infer_check_groups(in, &size));
+  if (dynamic)
+    CHECK(T(values).dtype == TTPU_I32 && T(values).rank == 1 && T(values).dims[0] == values,
+          "the roots are %s, expected tensor<%uxi32>", IR_SHOW(T(values)), values);
+  if (in->kind == IR_COLLECTIVE_REDUCE) {
+    for (uint32_t i = 0; i < values; ++i)
+      CHECK(T(i).dtype == T(0).dtype, "operand %u is %s, but operand 0 is %s", i, IR_SHOW(T(i)), IR_SHOW(T(0)));
+    TRY(infer_check_reducer(in, 0, 1, 0));
+  }
+  TRY(infer_results(in, values));
+  for (uint32_t i = 0; i < values; ++i) in->results[i] = T(i);
+  return true;
+}
+
 bool infer_region_yield(ir_inference *in) {
   const ir_op *first = NULL, *other = NULL;
   if (in->kind == IR_IF) {

@@ -294,7 +294,21 @@ typedef struct ir_check {
   uint32_t line;
   double tolerance;          /* ALMOST_EQ: of the difference */
   uint64_t min_ulp, max_ulp; /* CLOSE */
+  /* Of what a loop probes: the expected value is what the program sends on `channel` the letter-th time; 0: a result. */
+  int64_t channel;
+  uint32_t letter;
 } ir_check;
+/* interpreter.run_parallel of a test: functions of the module that run together, one on each chip of a grid. */
+typedef struct ir_parallel {
+  uint32_t replicas, partitions;
+  const char **programs; /* by chip, replica by replica: names */
+  uint32_t infeed_count;
+  const char **infeed;                   /* functions of one result each, what the chips are fed with in this order */
+  uint32_t first_operand, operand_count; /* among the results of the function: the arguments of all chips */
+  uint32_t result_count;                 /* of all chips */
+  ir_type *types;                        /* of the results */
+  void **results;                        /* their elements; NULL: not known yet, and zeros stand for them */
+} ir_parallel;
 enum { IR_PARSE_ANY = -1 };
 typedef struct ir_parse_options {
   const char *entry; /* which function; NULL: @main, else the first public one */
@@ -308,6 +322,11 @@ typedef struct ir_parse_options {
   ir_precision precision; /* of products that ask for no finer one */
   ir_check *checks;
   uint32_t check_count, check_capacity;
+  /* With take_checks: how far the function's parallel runs are known. A reading adds the first one that is not, whose
+   * operands become further results; to be read again with its results set. In `kept`, the list by base_free. */
+  base_arena *kept;
+  ir_parallel *parallels;
+  uint32_t parallel_count, parallel_capacity;
 } ir_parse_options;
 /* The same with options; a program with `?` becomes the static one for the given sizes. */
 ttpu_status ir_parse_with(base_arena *arena, const char *text, size_t length, ir_parse_options *options, ir_func **out);

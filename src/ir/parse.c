@@ -511,6 +511,7 @@ bool parse_return(parser *p, const values *returned) {
     p->options->checks[i].actual += flat.count;
     p->options->checks[i].expected += flat.count;
   }
+  for (uint32_t i = 0; i < p->options->parallel_count; ++i) p->options->parallels[i].first_operand += flat.count;
   TRY(flatten(p, &p->checked, &flat));
   ir_return(&p->b, flat.count, flat.data);
   return parse_check_builder(p);
@@ -705,6 +706,16 @@ static bool read_resources(parser *p) {
   return text_ok(t);
 }
 
+/* Texts of attributes are kept as C strings: a zero inside of the text would cut them. One at its end does no harm. */
+static bool refuse_zeros(parser *p) {
+  text_reader *t = &p->text;
+  while (t->end > t->start && t->end[-1] == 0) --t->end;
+  const char *zero = memchr(t->start, 0, (size_t)(t->end - t->start));
+  if (!zero) return true;
+  t->at = zero;
+  FAIL("a character 0");
+}
+
 /* Everything at the top: functions are noted, the rest is gone over. */
 static bool find_functions(parser *p) {
   text_reader *t = &p->text;
@@ -713,6 +724,7 @@ static bool find_functions(parser *p) {
   node skipped = {0};
   types ignored = {0};
   text_slice name;
+  TRY(refuse_zeros(p));
   for (;;) {
     text_space(t);
     if (!text_ok(t)) return false;

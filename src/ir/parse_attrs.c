@@ -204,6 +204,7 @@ static bool collective_has(ir_kind kind, const char *field) {
   if (strcmp(field, "dimension") == 0)
     return kind == IR_ALL_GATHER || kind == IR_REDUCE_SCATTER || kind == IR_ALL_TO_ALL;
   if (strcmp(field, "concat_dimension") == 0 || strcmp(field, "split_count") == 0) return kind == IR_ALL_TO_ALL;
+  if (strcmp(field, "has_dynamic_root") == 0) return kind == IR_COLLECTIVE_BROADCAST || kind == IR_COLLECTIVE_REDUCE;
   return strcmp(field, "group_count") != 0;
 }
 

@@ -257,6 +257,58 @@ static bool run_scan(parser *p, statement *s) {
   return parse_results(p, s, results, returned);
 }
 
+/* ---- ApproxTopK -------------------------------------------------------------------------------- */
+
+/* A comparator of `pairs` pairs of scalars, from the function that says it. */
+static bool read_comparator(parser *p, const statement *s, uint32_t pairs, ir_region **out) {
+  const node *called = node_find(&s->attrs, "called_computations");
+  bool one = called && called->kind == NODE_ARRAY && called->count == 1;
+  const node *name = one ? &called->entries[0].value : NULL; /* a string in bytecode */
+  if (!one || (name->kind != NODE_SYMBOL && name->kind != NODE_STRING))
+    FAIL("called_computations names no one function");
+  ir_type *types = parse_room(p, 2 * pairs * sizeof *types);
+  if (!types) return false;
+  for (uint32_t i = 0; i < 2 * pairs; ++i) types[i] = (ir_type){type_of(p, operand(s, i / 2)).dtype, 0, ir_no_dims};
+  ir_region *outer;
+  values arguments = {0}, returned = {0};
+  *out = ir_region_begin(&p->b, 2 * pairs, types, &outer);
+  TRY(parse_check_builder(p));
+  for (uint32_t i = 0; i < 2 * pairs; ++i) TRY(parse_push_value(p, &arguments, (*out)->first_arg + i));
+  TRY(parse_inline(p, name->value, &arguments, &returned));
+  if (returned.count != 1 || returned.data[0] & TUPLE_VALUE) FAIL("the comparator returns %u values", returned.count);
+  ir_region_end(&p->b, outer, 1, returned.data);
+  return parse_check_builder(p);
+}
+
+/* What frontends ask a TPU's compiler for: some of the largest along a dimension, by a comparator, quickly. The exact ones
+ * are an answer: values... and inits... sorted, and as many as the results have. */
+bool parse_approx_top_k(parser *p, statement *s) {
+  const node *config = node_find(&s->attrs, "mhlo.backend_config");
+  if (!config) config = node_find(&s->attrs, "backend_config");
+  const node *dim = config && config->kind == NODE_DICT ? node_find(config, "reduction_dim") : NULL;
+  uint32_t count = s->result_types.count;
+  if (count == 0 || s->operands.count != 2 * count) FAIL("%u results of %u operands", count, s->operands.count);
+  if (!dim || dim->kind != NODE_INT) FAIL("no reduction_dim");
+  ir_type first = type_of(p, operand(s, 0));
+  for (uint32_t i = 0; i < count; ++i) {
+    ir_type x = type_of(p, operand(s, i));
+    const text_type *y = &s->result_types.data[i];
+    if (dim->i < 0 || dim->i >= x.rank || !ir_same_dims(x, first)) FAIL("operand %u is %s", i, IR_SHOW(x));
+    if (y->tuple || y->unranked || y->type.rank != x.rank || y->type.dims[dim->i] > x.dims[dim->i])
+      FAIL("result %u is %s", i, parse_show(p, y));
+  }
+  ir_region *comparator;
+  ir_value *results = parse_room(p, count * sizeof *results);
+  if (!results) return false;
+  TRY(read_comparator(p, s, count, &comparator));
+  const ir_sort_attrs attrs = {dim->i, true};
+  ir_value sorted = ir_append(&p->b, IR_SORT, count, s->operands.data, &attrs, 0, NULL, 1, &comparator);
+  TRY(parse_check_builder(p));
+  for (uint32_t i = 0; i < count; ++i)
+    results[i] = ir_slice_dim(&p->b, sorted + i, (uint32_t)dim->i, 0, s->result_types.data[i].type.dims[dim->i], 1);
+  return parse_results(p, s, count, results);
+}
+
 /* ---- which is which ------------------------------------------------------------------------- */
 
 static const struct {
@@ -274,6 +326,7 @@ static const struct {
     {"mulhi", run_mulhi},
     {"bessel_i1e", run_bessel_i1e},
     {"scan", run_scan},
+    {"ragged_dot", parse_ragged_dot},
 };
 
 bool parse_run_chlo(parser *p, statement *s, text_slice name) {

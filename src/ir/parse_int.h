@@ -7,7 +7,7 @@
  *   parse_pretty.c  operations in the form that StableHLO's own printer gives
  *   parse_known.c   the numbers of small integer tensors that are known while reading: shapes, mostly
  *   parse_legal.c   operations: rows of ops.def, and what is said with those: calls and tuples here, the rest in
- *                   parse_deprecated.c, parse_dynamic.c, parse_chlo.c (CHLO's) and parse_check.c (test files')
+ *                   parse_deprecated.c, parse_dynamic.c, parse_chlo.c and parse_ragged.c (CHLO's) and parse_check.c (test files')
  *   parse_quant.c   operations on quantized tensors: dequantized, run, quantized again
  *
  * Trees live in `scratch`; what the function keeps is copied by the builder. The first failure is kept in `status`, with

@@ -141,10 +141,11 @@ static bool given_types(parser *p, statement *s, ir_kind kind, uint32_t *count, 
 /* A reducer may work in a wider type than its operands have: then they are converted in front of it. */
 static bool widen_to_reducer(parser *p, statement *s, ir_kind kind) {
   bool reduces = kind == IR_REDUCE || kind == IR_REDUCE_WINDOW || kind == IR_SCATTER || kind == IR_ALL_REDUCE ||
-                 kind == IR_REDUCE_SCATTER || kind == IR_SELECT_AND_SCATTER;
+                 kind == IR_REDUCE_SCATTER || kind == IR_COLLECTIVE_REDUCE || kind == IR_SELECT_AND_SCATTER;
   if (!reduces || s->region_count == 0) return true;
   const ir_region *region = s->regions[s->region_count - 1];
   uint32_t pairs = region->arg_count / 2, indices = kind == IR_SCATTER ? pairs : UINT32_MAX;
+  if (kind == IR_COLLECTIVE_REDUCE && node_find(&s->attrs, "has_dynamic_root")) indices = s->operands.count - 1;
   for (uint32_t i = 0, at = 0; i < s->operands.count && pairs; ++i) {
     if (i == indices) continue;
     ttpu_dtype has = (ttpu_dtype)type_of(p, operand(s, i)).dtype;
@@ -366,6 +367,21 @@ static bool run_convert(parser *p, statement *s) {
   return parse_append(p, s, IR_CONVERT, &s->attrs);
 }
 
+/* Complex numbers, which our clamp does not order: by their real parts, then by the imaginary ones, as maximum does. */
+static bool run_clamp(parser *p, statement *s) {
+  bool complex = s->operands.count == 3 && base_dtype_is_complex((ttpu_dtype)type_of(p, operand(s, 1)).dtype);
+  if (!complex) return parse_append(p, s, IR_CLAMP, &s->attrs);
+  ir_type x = type_of(p, operand(s, 1));
+  ir_value bounds[2];
+  for (uint32_t i = 0; i < 2; ++i) {
+    ir_type t = type_of(p, operand(s, 2 * i));
+    if (t.dtype != x.dtype || (t.rank && !ir_same_dims(t, x)))
+      FAIL("%s is %s, expected a scalar of, or exactly, %s", i ? "max" : "min", IR_SHOW(t), IR_SHOW(x));
+    bounds[i] = ir_broadcast_to(&p->b, operand(s, 2 * i), x.rank, x.dims);
+  }
+  return parse_result(p, s, ir_minimum(&p->b, ir_maximum(&p->b, operand(s, 1), bounds[0]), bounds[1]));
+}
+
 static bool run_nothing(parser *p, statement *s) {
   (void)p, (void)s;
   return true;
@@ -384,10 +400,12 @@ static const parse_row legal[] = {
     {"stablehlo.async_start", run_async_start},
     {"stablehlo.async_done", run_async_done},
     {"stablehlo.convert", run_convert},
+    {"stablehlo.clamp", run_clamp},
     {"stablehlo.cross-replica-sum", run_cross_replica_sum},
     {"stablehlo.uniform_quantize", run_uniform_quantize},
     {"stablehlo.uniform_dequantize", run_uniform_dequantize},
     {"interpreter.probe", parse_probe},
+    {"interpreter.run_parallel", parse_run_parallel},
     {"interpreter.print", run_nothing},
 };
 
@@ -428,6 +446,7 @@ static bool run_custom_call(parser *p, statement *s) {
   }
   text_slice check = target && target->kind == NODE_STRING ? behind(target->value, "check.") : (text_slice){NULL, 0};
   if (check.length) return parse_run_check(p, s, check);
+  if (target && target->kind == NODE_STRING && text_is(target->value, "ApproxTopK")) return parse_approx_top_k(p, s);
   return has_tuples(s) ? run_flat(p, s, IR_CUSTOM_CALL) : parse_append(p, s, IR_CUSTOM_CALL, &s->attrs);
 }
 

@@ -51,6 +51,7 @@ typedef struct known {
 typedef struct probe {
   text_slice name;
   ir_value value;
+  int64_t channel; /* on which a probe in a region sends it each time; 0: it is `value` */
 } probe;
 
 /* Functions that call others twice, twenty levels deep, are a short text: reading in place needs its bounds. */
@@ -76,7 +77,8 @@ typedef struct parser {
   uint32_t quantized_capacity;
   known *known; /* by value, in scratch */
   uint32_t known_capacity;
-  values checked; /* what the checks compare: the function's further results */
+  values checked;     /* what the checks compare: the function's further results */
+  uint32_t parallels; /* how many were met */
   probe *probes;
   uint32_t probe_count, probe_capacity;
   struct bytecode *bytecode; /* NULL: reading text */
@@ -169,11 +171,16 @@ bool parse_known_shape(parser *p, const statement *s, uint32_t i, const int64_t 
 /* parse_check.c */
 bool parse_run_check(parser *p, statement *s, text_slice name); /* check.expect_eq and its like, without the dialect */
 bool parse_probe(parser *p, statement *s);
+bool parse_run_parallel(parser *p, statement *s);
 
 /* parse_chlo.c */
 bool parse_run_chlo(parser *p, statement *s, text_slice name); /* `name` is without the dialect */
+bool parse_approx_top_k(parser *p, statement *s);              /* a custom call */
 /* One of ours that CHLO has too, with CHLO's results. */
 bool parse_run_composite(parser *p, statement *s, ir_kind kind, const node *attrs);
+
+/* parse_ragged.c */
+bool parse_ragged_dot(parser *p, statement *s);
 
 /* A region's operations again, here; returned[i] are its results. */
 bool parse_repeat_region(parser *p, const ir_region *region, const ir_value *arguments, ir_value *returned);

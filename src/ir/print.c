@@ -271,7 +271,7 @@ static bool put_special(printer *p, const ir_op *op, const ir_field *field, cons
       PUT("channel_handle = #stablehlo.channel_handle<handle = %" PRId64 ", type = 1>", a->channel_id);
       return true;
     }
-    if (field->kind == FIELD_FLAG && a->use_global_device_ids) return put(p, "use_global_device_ids"), true;
+    if (field->kind == FIELD_FLAG && *(const bool *)at) return put(p, field->name), true;
     bool one = strcmp(field->name, "dimension") == 0 && ir_field_text_name((ir_kind)op->kind, field) != field->name;
     bool all = op->kind == IR_ALL_TO_ALL &&
                (strcmp(field->name, "concat_dimension") == 0 || strcmp(field->name, "split_count") == 0);

@@ -93,6 +93,20 @@ static ttpu_status read_names(pjrt_client *c) {
   return TTPU_OK;
 }
 
+/* The newest StableHLO that the plugin reads. */
+static void read_stablehlo_version(pjrt_client *c) {
+  static const char name[] = "stablehlo_current_version";
+  PJRT_Plugin_Attributes_Args args = ARGS(Plugin_Attributes, .attributes = NULL);
+  if (!PLUGIN_HAS(c, Plugin_Attributes) || CALL(c, Plugin_Attributes, &args) != TTPU_OK) return;
+  for (size_t i = 0; i < args.num_attributes; ++i) {
+    const PJRT_NamedValue *v = &args.attributes[i];
+    bool is = v->name_size == sizeof name - 1 && memcmp(v->name, name, sizeof name - 1) == 0;
+    if (!is || v->type != PJRT_NamedValue_kInt64List || v->value_size < 2) continue;
+    int64_t major = v->int64_array_value[0], minor = v->int64_array_value[1];
+    if (major >= 0 && major < 100 && minor >= 0 && minor < 100) c->stablehlo = (unsigned)(major * 100 + minor);
+  }
+}
+
 ttpu_status pjrt_client_new(const char *plugin_path, const char *options, pjrt_client **out) {
   pjrt_client *c = base_calloc(1, sizeof *c);
   if (!c) return base_no_memory(sizeof *c);
@@ -106,6 +120,7 @@ ttpu_status pjrt_client_new(const char *plugin_path, const char *options, pjrt_c
   }
   if (status == TTPU_OK) status = read_names(c);
   if (status == TTPU_OK) status = init_devices(c);
+  if (status == TTPU_OK) read_stablehlo_version(c);
   if (status == TTPU_OK) *out = c;
   else pjrt_client_free(c);
   return status;

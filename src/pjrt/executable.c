@@ -1,4 +1,6 @@
 /* Compiling and running programs. */
+#include <stdlib.h>
+
 #include "pjrt/pjrt_int.h"
 
 enum { MANY = 64 }; /* arguments and outputs up to here need no allocation of their own */
@@ -12,21 +14,24 @@ static uint8_t *put_varint(uint8_t *at, uint64_t value) {
 }
 
 /* CompileOptionsProto in protobuf's wire format: executable_build_options (3) with num_replicas (4) and
- * num_partitions (5) of 1, and a device_assignment (9) of that one device: replica_count (1), computation_count (2),
+ * num_partitions (5), and, for one program, a device_assignment (9) of that one device: replica_count (1), computation_count (2),
  * computation_devices (3) with replica_device_ids (1). Zero counts would abort XLA. */
-size_t pjrt_compile_options(const pjrt_device *d, uint8_t out[PJRT_COMPILE_OPTIONS]) {
+size_t pjrt_compile_options(const pjrt_device *d, uint32_t replicas, uint32_t partitions,
+                            uint8_t out[PJRT_COMPILE_OPTIONS]) {
   uint8_t id[16], *id_end = put_varint(id + 1, (uint64_t)d->info.id);
   id[0] = 1 << 3;
   size_t id_bytes = (size_t)(id_end - id);
   uint8_t inside[48], *at = inside;
-  *at++ = 4 << 3, *at++ = 1;
-  *at++ = 5 << 3, *at++ = 1;
-  *at++ = 9 << 3 | 2, *at++ = (uint8_t)(6 + id_bytes);
-  *at++ = 1 << 3, *at++ = 1;
-  *at++ = 2 << 3, *at++ = 1;
-  *at++ = 3 << 3 | 2, *at++ = (uint8_t)id_bytes;
-  memcpy(at, id, id_bytes);
-  at += id_bytes;
+  *at++ = 4 << 3, at = put_varint(at, replicas);
+  *at++ = 5 << 3, at = put_varint(at, partitions);
+  if (replicas == 1 && partitions == 1) {
+    *at++ = 9 << 3 | 2, *at++ = (uint8_t)(6 + id_bytes);
+    *at++ = 1 << 3, *at++ = 1;
+    *at++ = 2 << 3, *at++ = 1;
+    *at++ = 3 << 3 | 2, *at++ = (uint8_t)id_bytes;
+    memcpy(at, id, id_bytes);
+    at += id_bytes;
+  }
   size_t bytes = (size_t)(at - inside);
   out[0] = 3 << 3 | 2;
   out[1] = (uint8_t)bytes;
@@ -102,6 +107,7 @@ ttpu_status pjrt_executable_new(pjrt_device *d, uint32_t outputs, pjrt_executabl
   pjrt_executable *e = base_calloc(1, sizeof *e);
   if (!e) return base_no_memory(sizeof *e);
   e->device = d;
+  e->chips = 1;
   e->output_count = outputs;
   e->outputs = base_calloc(outputs + 1u, sizeof *e->outputs);
   *out = e;
@@ -121,16 +127,33 @@ static ttpu_status compile_pointer(pjrt_device *d, base_arena *arena, ir_func *f
 
 static bool is_check(ir_kind kind) { return kind == IR_CHECK_INDEX; }
 
-/* Any other plugin gets StableHLO text without our composites, and its checks as one more result. */
-static ttpu_status compile_text(pjrt_executable *e, base_arena *arena, const ir_func *f) {
+/* The program for another plugin: a portable artifact of the StableHLO that it says it reads, which newer plugins read too;
+ * text where it says none, where that version lacks something, or where TTPU_PROGRAM=text. */
+static ttpu_status write_program(const pjrt_client *c, const ir_func *f, base_text *out) {
+  enum { NEWEST = 120, OLDEST = 100 };
+  const char *form = getenv("TTPU_PROGRAM");
+  unsigned version = c->stablehlo < NEWEST ? c->stablehlo : NEWEST;
+  if (version >= OLDEST && !(form && strcmp(form, "text") == 0)) {
+    ttpu_status status = ir_func_write(f, version, out);
+    if (status != TTPU_UNIMPLEMENTED) return status;
+    base_text_free(out);
+    *out = (base_text){0};
+  }
+  return ir_func_print(f, out);
+}
+
+/* Without our composites, and with its checks as one more result. */
+static ttpu_status compile_program(pjrt_executable *e, uint32_t replicas, uint32_t partitions, base_arena *arena,
+                                   const ir_func *f) {
   pjrt_device *d = e->device;
   ir_func *expanded;
   const ir_func *plain;
   base_text text = {0};
   BASE_TRY(ir_decompose(f, arena, is_check, &expanded));
+  expanded->name = "main"; /* XLA's name of the entry */
   BASE_TRY(pjrt_checks_extract(expanded, arena, &plain, &e->checks));
   ir_dump(plain, "plugin");
-  ttpu_status status = ir_func_print(plain, &text);
+  ttpu_status status = write_program(d->client, plain, &text);
   if (status == TTPU_OK && text.failed) status = base_no_memory(text.length);
   if (status == TTPU_OK) {
     uint8_t options[PJRT_COMPILE_OPTIONS];
@@ -138,7 +161,7 @@ static ttpu_status compile_text(pjrt_executable *e, base_arena *arena, const ir_
         .struct_size = sizeof program, .code = text.data, .code_size = text.length, .format = "mlir", .format_size = 4};
     PJRT_Client_Compile_Args compile =
         ARGS(Client_Compile, .client = d->client->client, .program = &program, .compile_options = (const char *)options,
-             .compile_options_size = pjrt_compile_options(d, options));
+             .compile_options_size = pjrt_compile_options(d, replicas, partitions, options));
     status = CALL(d->client, Client_Compile, &compile);
     e->loaded = compile.executable;
   }
@@ -146,7 +169,8 @@ static ttpu_status compile_text(pjrt_executable *e, base_arena *arena, const ir_
   return status;
 }
 
-ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_func *f, pjrt_executable **out) {
+ttpu_status pjrt_compile_on(pjrt_client *c, pjrt_device *d, uint32_t replicas, uint32_t partitions, base_arena *arena,
+                            ir_func *f, pjrt_executable **out) {
   pjrt_executable *e = NULL;
   const ir_op *result = f->body.count ? f->body.ops[f->body.count - 1] : NULL;
   ttpu_status status = TTPU_OK;
@@ -161,15 +185,20 @@ ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_f
     ir_type t = ir_type_of(f, result->operands[i]);
     e->outputs[i] = (pjrt_output){(ttpu_dtype)t.dtype, (size_t)ir_numel(t) * base_dtype_bytes((ttpu_dtype)t.dtype)};
   }
-  if (c->extension) {
+  e->chips = replicas * partitions;
+  if (c->extension && e->chips == 1) {
     status = compile_pointer(d, arena, f, &e->loaded);
   } else {
-    status = compile_text(e, arena, f);
+    status = compile_program(e, replicas, partitions, arena, f);
     free_arena(arena);
   }
   if (status == TTPU_OK) *out = e;
   else pjrt_executable_free(e);
   return status;
+}
+
+ttpu_status pjrt_compile(pjrt_client *c, pjrt_device *d, base_arena *arena, ir_func *f, pjrt_executable **out) {
+  return pjrt_compile_on(c, d, 1, 1, arena, f, out);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */

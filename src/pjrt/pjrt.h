@@ -2,13 +2,15 @@
  * executables on a plugin's devices. Stands on base, ir and abi.h (the ABI, declared by us).
  *
  * Our own plugin offers an extension (extension.h) that compiles an ir_func by pointer and reports counters; every other
- * plugin gets StableHLO text with our composites decomposed, and checks as one more result of the program.
+ * plugin gets StableHLO, as a portable artifact or text, with our composites decomposed, and checks as one more result of the program.
  *
  *   choose.c     which plugin
  *   load.c       opening one: versions, what it must have; errors and events
  *   options.c    options from text
  *   client.c     clients and devices
  *   executable.c compiling and running
+ *   grid.c       programs on several devices at once
+ *   mailbox.c    what programs send to the host and receive from it
  *   checks.c     checks as a result; which results depend on them
  *   doubt.c      results whose checks are not read yet
  *   serialize.c  executables as bytes
@@ -97,6 +99,24 @@ ttpu_status pjrt_executable_get_cost(const pjrt_executable *e, pjrt_cost *out);
  * where this fails). */
 ttpu_status pjrt_execute(pjrt_executable *e, uint32_t count, pjrt_buffer *const *arguments, const bool *donated,
                          pjrt_buffer **outputs, void (*done)(void *context, ttpu_status status), void *context);
+/* Compiles f for replicas x partitions chips, which run it together: partition p of replica r is the client's device number
+ * r * partitions + p. Takes the arena as pjrt_compile does. */
+ttpu_status pjrt_compile_grid(pjrt_client *c, uint32_t replicas, uint32_t partitions, base_arena *arena, ir_func *f,
+                              pjrt_executable **out);
+/* What programs send to the host on these channels others receive, in order. `chips` will run with it, or are taken back
+ * with pjrt_mailbox_end: when all that have not ended wait for letters that nobody can send any more, they fail. */
+typedef struct pjrt_mailbox pjrt_mailbox;
+ttpu_status pjrt_mailbox_new(const pjrt_client *c, uint32_t chips, uint32_t count, const int64_t *channels,
+                             pjrt_mailbox **out);
+void pjrt_mailbox_free(pjrt_mailbox *m); /* NULL is fine; chips that run keep it */
+void pjrt_mailbox_end(pjrt_mailbox *m, uint32_t chips);
+ttpu_status pjrt_mailbox_put(pjrt_mailbox *m, int64_t channel, const void *bytes, size_t size); /* as if sent */
+/* The number-th letter on the channel that nobody has received, which stays there. */
+bool pjrt_mailbox_look(pjrt_mailbox *m, int64_t channel, uint32_t number, const void **bytes, size_t *size);
+/* Runs e on its chips: arguments and outputs are those of chip 0, then of chip 1, ..., `count` arguments each, on their
+ * chips' devices; none is donated. mailbox: for the program's transfers, or NULL. */
+ttpu_status pjrt_execute_grid(pjrt_executable *e, uint32_t count, pjrt_buffer *const *arguments, pjrt_buffer **outputs,
+                              pjrt_mailbox *mailbox);
 /* Serialized executables, for the disk cache; UNIMPLEMENTED where the plugin cannot (ours compiles faster than a
  * disk reads). *bytes is freed with base_free. */
 ttpu_status pjrt_executable_serialize(pjrt_executable *e, void **bytes, size_t *length);

@@ -30,6 +30,7 @@ struct pjrt_client {
   PJRT_Client *client;
   const PJRT_Ttpu_Extension *extension; /* NULL: not our plugin, or of another build */
   char *platform, *platform_version;
+  unsigned stablehlo; /* that it reads: major * 100 + minor; 0: it does not say */
   uint32_t device_count;
   pjrt_device *devices;
 };
@@ -52,6 +53,7 @@ typedef struct pjrt_output {
 struct pjrt_executable {
   pjrt_device *device;
   PJRT_LoadedExecutable *loaded;
+  uint32_t chips;             /* that run it together: the client's first devices; 1: it runs on `device` */
   uint32_t output_count;      /* without the verdict */
   struct pjrt_checks *checks; /* NULL with our extension, whose programs check themselves */
   pjrt_output *outputs;
@@ -88,9 +90,20 @@ bool pjrt_event_is_ready(const pjrt_client *c, PJRT_Event *event); /* waits wher
 /* Calls done once the event is ready, and takes the event; NULL is ready. */
 void pjrt_event_call(const pjrt_client *c, PJRT_Event *event, void (*done)(void *context, ttpu_status status),
                      void *context);
-/* CompileOptions for one device, as bytes. */
+/* CompileOptions as bytes: for one program on the device, or for more, on the client's first devices. */
 enum { PJRT_COMPILE_OPTIONS = 64 };
-size_t pjrt_compile_options(const pjrt_device *d, uint8_t out[PJRT_COMPILE_OPTIONS]);
+size_t pjrt_compile_options(const pjrt_device *d, uint32_t replicas, uint32_t partitions,
+                            uint8_t out[PJRT_COMPILE_OPTIONS]);
+/* pjrt_compile, for several chips. */
+ttpu_status pjrt_compile_on(pjrt_client *c, pjrt_device *d, uint32_t replicas, uint32_t partitions, base_arena *arena,
+                            ir_func *f, pjrt_executable **out);
+
+/* ---- mailbox.c, for grid.c: the callbacks, and chips that begin and end */
+PJRT_SendCallbackInfo *pjrt_mailbox_sends(pjrt_mailbox *m, size_t *count);
+PJRT_RecvCallbackInfo *pjrt_mailbox_receives(pjrt_mailbox *m, size_t *count);
+void pjrt_mailbox_enter(pjrt_mailbox *m);
+void pjrt_mailbox_leave(void *mailbox, ttpu_status status);
+
 /* Without a program of the plugin's; the caller fills in what it computes. */
 ttpu_status pjrt_executable_new(pjrt_device *d, uint32_t outputs, pjrt_executable **out);
 

@@ -168,7 +168,7 @@ ttpu_status pjrt_executable_deserialize(pjrt_client *c, pjrt_device *d, const vo
   PJRT_Executable_DeserializeAndLoad_Args load =
       ARGS(Executable_DeserializeAndLoad, .client = c->client, .serialized_executable = (const char *)r.at,
            .serialized_executable_size = r.left, .overridden_serialized_compile_options = (const char *)options,
-           .overridden_serialized_compile_options_size = pjrt_compile_options(d, options));
+           .overridden_serialized_compile_options_size = pjrt_compile_options(d, 1, 1, options));
   ttpu_status status = CALL(c, Executable_DeserializeAndLoad, &load);
   if (status == TTPU_OK) {
     e->loaded = load.loaded_executable;

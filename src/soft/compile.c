@@ -12,10 +12,10 @@
 
 static atomic_ullong executables_bound, executions;
 
-/* Kernels and tile programs know PyTorch's dtypes; the rest of StableHLO's run in the reference. */
+/* Kernels and tile programs know PyTorch's dtypes; the rest of StableHLO's run in the reference. Tokens are handed on. */
 static bool has_rare_dtype(const ir_func *f) {
   for (ir_value v = 1; v < f->value_count; ++v)
-    if (base_dtype_is_rare((ttpu_dtype)f->values[v].type.dtype)) return true;
+    if (base_dtype_is_rare((ttpu_dtype)f->values[v].type.dtype) && f->values[v].type.dtype != TTPU_TOKEN) return true;
   return false;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "soft/kern/data.h"
+#include "soft/host.h"
 #include "soft/link/link.h"
 #include "soft/opt/opt.h"
 #include "soft/reference_int.h"
@@ -409,12 +410,18 @@ ttpu_status soft_kernel_op(const ir_func *f, const ir_op *op, const soft_view *x
     case IR_OPTIMIZATION_BARRIER:
       for (uint32_t i = 0; i < op->result_count; ++i) kern_update(&y[i], &x[i]);
       return TTPU_OK;
+    case IR_SEND:
+    case IR_RECV:
+    case IR_INFEED:
+    case IR_OUTFEED: return soft_host_transfer(op, x, y);
     case IR_PARTITION_ID:
     case IR_REPLICA_ID:
     case IR_ALL_REDUCE:
     case IR_ALL_GATHER:
     case IR_REDUCE_SCATTER:
     case IR_ALL_TO_ALL:
+    case IR_COLLECTIVE_BROADCAST:
+    case IR_COLLECTIVE_REDUCE:
     case IR_COLLECTIVE_PERMUTE: return link_collective(f, op, link_fold, x, y);
     default: return soft_reference_op(f, op, x, y);
   }

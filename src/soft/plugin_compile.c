@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "soft/custom.h"
 #include "soft/link/partition.h"
 #include "soft/plugin_int.h"
 
@@ -65,6 +66,7 @@ static ttpu_status fill_outputs(soft_program *p) {
 
 /* Nanoseconds of one run at 50 GF/s and 10 GB/s, with 300 ns a step: to tell tiny from not. */
 static void fill_cost(soft_program *p) {
+  p->transfers = soft_host_needed(p->func);
   p->linked = p->replicas * p->partitions > 1 && link_has_collectives(p->func);
   p->partial = !p->linked && soft_executable_can_fail_in_part(p->executable);
   soft_executable_stats s = p->stats = soft_executable_get_stats(p->executable);
@@ -80,25 +82,14 @@ static void free_arena(base_arena *arena) {
   base_free(arena);
 }
 
-/* Custom calls are other compilers' own: refused here, before anything waits for their results. */
-static ttpu_status check_custom_calls(const ir_region *r) {
-  for (uint32_t i = 0; i < r->count; ++i) {
-    const ir_op *op = r->ops[i];
-    if (op->kind == IR_CUSTOM_CALL)
-      return base_fail(TTPU_UNIMPLEMENTED, "custom_call: the software TPU has no target \"%s\"",
-                       IR_ATTRS(op, custom_call)->call_target_name);
-    for (uint32_t k = 0; k < op->region_count; ++k) BASE_TRY(check_custom_calls(op->regions[k]));
-  }
-  return TTPU_OK;
-}
-
 /* Compiles f, which lives in arena. Takes the arena whatever the outcome. */
 static ttpu_status program_new(base_arena *arena, ir_func *f, const plugin_compile_options *options,
                                const void *option_bytes, size_t option_length, soft_program **out) {
   const char *mode = getenv("TTPU_SOFT");
   soft_compile_options how = {.reference = mode && strcmp(mode, "reference") == 0};
   soft_program *p = base_calloc(1, sizeof *p);
-  ttpu_status status = check_custom_calls(&f->body);
+  ttpu_status status = soft_custom_check(f);
+  if (status == TTPU_OK) status = soft_host_check(f);
   if (status == TTPU_OK) status = link_check(f, (link_grid){options->replicas, options->partitions});
   if (status == TTPU_OK) status = p ? soft_compile(arena, f, &how, &p->executable) : base_no_memory(sizeof *p);
   if (status != TTPU_OK) {

@@ -30,6 +30,7 @@ typedef struct execute_job {
   soft_program *program;
   soft_hbm *hbm;
   link_run *run;                     /* NULL: not linked, or left */
+  plugin_host *host;                 /* NULL: it needs none */
   uint32_t number;                   /* the chip's in the run */
   soft_value **arguments, **results; /* a reference of each; one array */
   soft_block **blocks;               /* of the arguments, then of the results */
@@ -49,6 +50,7 @@ static void job_free(execute_job *j) {
   if (j->run) link_abandon(j->run, j->number, base_fail(TTPU_CANCELLED, "the execution was not started"));
   job_release(j);
   soft_done_free(j->done);
+  plugin_host_free(j->host);
   plugin_program_free(j->program);
   base_free(j);
 }
@@ -110,8 +112,10 @@ static ttpu_status run_ready(execute_job *j, soft_damage *damage) {
 static ttpu_status run_program(execute_job *j, soft_damage *damage) {
   link_chip chip;
   if (j->run) link_enter(&chip, j->run, j->number);
+  if (j->host) soft_host_enter(plugin_host_base(j->host));
   ttpu_status status = await_arguments(j);
   if (status == TTPU_OK) status = run_ready(j, damage);
+  if (j->host) soft_host_leave(plugin_host_base(j->host));
   if (j->run) link_leave(&chip, status);
   j->run = NULL;
   return status;
@@ -194,7 +198,7 @@ static ttpu_status set_argument(execute_job *j, uint32_t i, PJRT_Buffer *b, PJRT
   ir_type want = plugin_parameter_type(j->program, i);
   bool same = b->dtype == want.dtype && b->rank == want.rank;
   for (uint32_t k = 0; same && k < want.rank; ++k) same = b->dims[k] == want.dims[k];
-  if (!same) return fail_argument(i, b, want);
+  if (!same && want.dtype != TTPU_TOKEN) return fail_argument(i, b, want); /* for a token JAX passes an empty array */
   if (b->memory->device != d)
     return base_fail(TTPU_INVALID_ARGUMENT, "argument %u is on %s, the program runs on %s", i,
                      b->memory->device->description->text, d->description->text);
@@ -265,14 +269,13 @@ static ttpu_status launch(execute_job *j, PJRT_Device *d, PJRT_Buffer *const *ar
   return status;
 }
 
-/* One run for the jobs of all chips. Each is worth waking its thread: the others wait for it. */
+/* One run for the jobs of all chips. */
 static ttpu_status link_jobs(const soft_program *p, uint32_t count, execute_job *const *jobs) {
   link_run *run;
   BASE_TRY(link_run_new((link_grid){p->replicas, p->partitions}, &run));
   for (uint32_t i = 0; i < count; ++i) {
     jobs[i]->run = run;
     jobs[i]->number = i;
-    if (jobs[i]->job.cost < SOFT_COST_WAKES) jobs[i]->job.cost = SOFT_COST_WAKES;
   }
   return TTPU_OK;
 }
@@ -290,8 +293,8 @@ PJRT_Error *plugin_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *
   if (args->num_args != p->parameters)
     PLUGIN_FAIL(TTPU_INVALID_ARGUMENT, "the program takes %u arguments, %zu were given", p->parameters, args->num_args);
 
-  if (p->linked)
-    for (uint32_t i = 0; i < e->count; ++i) PLUGIN_TRY(soft_queue_start(e->devices[i]->queue));
+  bool awaited = p->linked || p->transfers; /* by other chips, or the host: worth a thread, and waking it */
+  for (uint32_t i = 0; awaited && i < e->count; ++i) PLUGIN_TRY(soft_queue_start((only ? only : e->devices[i])->queue));
   execute_job *one = NULL, **jobs = &one;
   if (e->count > 1) {
     jobs = base_calloc(e->count, sizeof *jobs);
@@ -304,6 +307,9 @@ PJRT_Error *plugin_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *
     PJRT_Device *d = only ? only : e->devices[ready];
     status = prepare(p, d, p->parameters ? args->argument_lists[ready] : NULL, args->options, args->output_lists[ready],
                      &jobs[ready]);
+    if (status == TTPU_OK && p->transfers) status = plugin_host_new(args->options, ready, &jobs[ready]->host);
+    if (status == TTPU_OK && awaited && jobs[ready]->job.cost < SOFT_COST_WAKES)
+      jobs[ready]->job.cost = SOFT_COST_WAKES;
     if (status != TTPU_OK || !events) continue;
     events[ready] = plugin_event_new(soft_done_share(jobs[ready]->done));
     if (!events[ready]) status = base_no_memory(sizeof(void *));

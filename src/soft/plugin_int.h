@@ -9,6 +9,7 @@
  *   plugin_compile.c      programs: compiled, loaded, serialized
  *   plugin_executable.c   what can be asked of an executable
  *   plugin_execute.c      execution
+ *   plugin_host.c         what programs send to the host and receive from it
  *   compile_options.c     the few fields of CompileOptionsProto that matter here
  *
  * Objects. A PJRT_Buffer is the user's handle; what it stands for is a soft_value: an immutable array, its promise
@@ -35,6 +36,7 @@
 #include "pjrt/abi.h"
 #include "pjrt/extension.h"
 #include "soft/hbm.h"
+#include "soft/host.h"
 #include "soft/link/link.h"
 #include "soft/queue.h"
 #include "soft/soft_int.h"
@@ -198,6 +200,14 @@ typedef struct PJRT_Layouts_Extension {
 extern PJRT_Layouts_Extension plugin_layouts_extension;
 PJRT_Layouts_MemoryLayout *plugin_layout(uint32_t rank); /* constant; nobody frees it */
 
+/* ---- the host (plugin_host.c) ------------------------------------------------------------------------ */
+
+typedef struct plugin_host plugin_host;
+/* Of the execution's device number `device`, from its callbacks. */
+ttpu_status plugin_host_new(const PJRT_ExecuteOptions *options, size_t device, plugin_host **out);
+void plugin_host_free(plugin_host *h); /* NULL is fine */
+soft_host *plugin_host_base(plugin_host *h);
+
 /* ---- compile options (compile_options.c) ----------------------------------------------------------- */
 
 typedef struct plugin_compile_options {
@@ -222,6 +232,7 @@ typedef struct soft_program {
   int64_t cost;      /* estimate of one run, nanoseconds */
   size_t host_bytes; /* of the executable, in the host's memory */
   bool partial;      /* a run may fail in part */
+  bool transfers;    /* it talks to the host while it runs */
   bool linked;       /* its chips meet in collectives: they fail together, and in whole */
   PJRT_Buffer_Type *output_types;
   int64_t *output_dims; /* of all outputs, one after another */

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "soft/host.h"
 #include "soft/link/link.h"
 
 enum {
@@ -319,7 +320,8 @@ static void stop_worker(soft_queue *q) {
 
 static void at_exit(void) {
   if (soft_forked()) return;
-  link_end_all(); /* a worker that waits for another chip would not end */
+  link_end_all(); /* a worker that waits for another chip, or for the host, would not end */
+  soft_host_end_all();
   pthread_mutex_lock(&all_lock);
   for (soft_queue *q = all; q; q = q->all_next) stop_worker(q);
   pthread_mutex_unlock(&all_lock);

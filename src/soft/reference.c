@@ -1,6 +1,8 @@
 /* The scalar reference: dispatch, regions, control flow, whole functions. */
 #include <string.h>
 
+#include "soft/custom.h"
+#include "soft/host.h"
 #include "soft/link/link.h"
 #include "soft/reference_int.h"
 
@@ -299,9 +301,7 @@ ttpu_status soft_reference_op(const ir_func *f, const ir_op *op, const soft_view
     case IR_AFTER_ALL: /* operations run in order as it is */
     case IR_CREATE_TOKEN: base_scalar_store(TTPU_TOKEN, y->data, (base_scalar){.u = 0}); return TTPU_OK;
     case IR_OPTIMIZATION_BARRIER: return ref_copy(f, op, x, y);
-    case IR_CUSTOM_CALL:
-      return base_fail(TTPU_UNIMPLEMENTED, "custom_call: the software TPU has no target \"%s\"",
-                       IR_ATTRS(op, custom_call)->call_target_name);
+    case IR_CUSTOM_CALL: return soft_custom_call(op, x, y);
     case IR_AS_STRIDED: return ref_as_strided(f, op, x, y);
     case IR_AS_STRIDED_UPDATE: return ref_as_strided_update(f, op, x, y);
     case IR_CHECK_INDEX: return ref_check_index(f, op, x, y);
@@ -309,12 +309,18 @@ ttpu_status soft_reference_op(const ir_func *f, const ir_op *op, const soft_view
     case IR_SCAN: return ref_scan(f, op, x, y);
     case IR_TOP_K: return ref_top_k(f, op, x, y);
     case IR_PATH_SCAN: return ref_path_scan(f, op, x, y);
+    case IR_SEND:
+    case IR_RECV:
+    case IR_INFEED:
+    case IR_OUTFEED: return soft_host_transfer(op, x, y);
     case IR_PARTITION_ID:
     case IR_REPLICA_ID:
     case IR_ALL_REDUCE:
     case IR_ALL_GATHER:
     case IR_REDUCE_SCATTER:
     case IR_ALL_TO_ALL:
+    case IR_COLLECTIVE_BROADCAST:
+    case IR_COLLECTIVE_REDUCE:
     case IR_COLLECTIVE_PERMUTE: return link_collective(f, op, link_fold_reference, x, y);
     default: return unsupported(op, x, "the software TPU does not know this operation");
   }

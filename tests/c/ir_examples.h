@@ -92,6 +92,12 @@ static inline ir_value example_collective(ir_builder *b, ir_kind kind) {
       a.dimension = 0, a.concat_dimension = 1, a.split_count = 2, a.use_global_device_ids = false;
       t = ir_tensor(b, TTPU_F32, DIMS(2, 12));
       return ir_append(b, kind, 1, &x, &a, 1, &t, 0, NULL);
+    case IR_COLLECTIVE_REDUCE: {
+      ir_value operands[2] = {x, example_param(b, TTPU_I32, DIMS(1))};
+      a.has_dynamic_root = true;
+      r = example_reducer(b, IR_ADD, TTPU_F32);
+      return ir_append(b, kind, 2, operands, &a, 0, NULL, 1, &r);
+    }
     default:
       a = (ir_replica_groups_attrs){.group_count = 2, .replica_groups = LIST(0, 1, 1, 0), .channel_id = 1};
       if (kind == IR_COLLECTIVE_BROADCAST) a.group_count = 1, a.replica_groups.count = 2;
@@ -224,7 +230,8 @@ static inline ir_value example_value(ir_builder *b, ir_kind kind) {
     case IR_REDUCE_SCATTER:
     case IR_ALL_TO_ALL:
     case IR_COLLECTIVE_PERMUTE:
-    case IR_COLLECTIVE_BROADCAST: return example_collective(b, kind);
+    case IR_COLLECTIVE_BROADCAST:
+    case IR_COLLECTIVE_REDUCE: return example_collective(b, kind);
     case IR_MAP:
       operands[0] = example_param(b, TTPU_F32, DIMS(2, 3)), operands[1] = example_param(b, TTPU_F32, DIMS(2, 3));
       regions[0] = example_reducer(b, IR_MULTIPLY, TTPU_F32);

@@ -25,10 +25,14 @@ static bool has_defaults(ir_kind kind) {
 /* Of another dialect, which no version of StableHLO has. */
 static bool is_foreign(int kind) { return kind == IR_MANUAL_COMPUTATION; }
 
+/* The version that brought an operation, where that is one of those tried, or later. */
+static unsigned first_version(int kind) { return kind == IR_COLLECTIVE_REDUCE ? 119 : 0; }
+
 TEST(every_operation_survives) {
   static const unsigned versions[] = {0, 104, 106, 110, 120};
   for (int kind = 1; kind < IR_KIND_COUNT; ++kind)
     for (size_t v = 0; v < sizeof versions / sizeof *versions && !is_foreign(kind); ++v) {
+      if (versions[v] && versions[v] < first_version(kind)) continue;
       base_arena arena;
       base_arena_init(&arena);
       ir_builder b;

@@ -281,6 +281,19 @@ TEST(deep_nesting_is_refused) {
 }
 
 /* Two calls to a function of two calls to ...: 2^60 of them. */
+/* Attributes are kept as C strings, which a zero would cut. Behind the module it does no harm. */
+TEST(zeros_inside_are_refused) {
+  char text[] = "func.func @main() {\n  return {a = \"?\"}\n}\n";
+  base_arena arena;
+  ir_func *f;
+  base_arena_init(&arena);
+  *strchr(text, '?') = 0;
+  CHECK_FAILS(TTPU_INVALID_ARGUMENT, "line 2, column 16: a character 0", ir_parse(&arena, text, sizeof text - 1, &f));
+  static const char good[] = "func.func @main() {\n  return\n}\n";
+  CHECK_OK(ir_parse(&arena, good, sizeof good, &f));
+  base_arena_free(&arena);
+}
+
 TEST(explosive_calls_are_refused) {
   base_text text = {0};
   base_text_printf(&text, "module {\nfunc.func @main() -> () {\nfunc.call @f0() : () -> ()\nreturn\n}\n");

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import io_callback
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -145,14 +146,67 @@ def linear_algebra():
 
 
 @program
-def factorisations_are_refused():
-    """JAX has LU, QR, eigenvalues and SVD as custom calls of its own TPU compiler."""
+def factorisations():
+    """JAX's custom calls to a TPU's compiler; what is unique is compared, and the rest by what it is made for."""
+    square = np.random.RandomState(1).randn(3, 6, 6).astype(np.float32)
+    tall = square[..., :4] + 1j * square[..., 2:]
+    compare(
+        lambda a: (jnp.linalg.inv(a), jnp.linalg.det(a), lax.linalg.lu(a), jnp.linalg.solve(a, a[..., :2])),
+        square,
+    )
+    compare(lambda a: (*jnp.linalg.qr(a), jnp.linalg.qr(a, mode="complete")[0]), tall, tolerance=1e-4)
+    compare(
+        lambda a: (jnp.linalg.eigvalsh(a), jnp.linalg.svd(a, compute_uv=False), jnp.linalg.pinv(a)),
+        square,
+        tolerance=1e-4,
+    )
+    values, vectors = jax.jit(jnp.linalg.eigh)(square)
+    symmetric = (square + np.swapaxes(square, -1, -2)) / 2
+    check_equal(np.asarray(vectors) * np.asarray(values)[:, None] @ np.swapaxes(vectors, -1, -2), symmetric, 1e-4)
+    compare(jax.grad(lambda a: jnp.linalg.slogdet(a)[1].sum()), square, tolerance=1e-4)
+
+
+@program
+def approximate_top_k():
+    compare(lambda x: (*lax.approx_max_k(x, 3), *lax.approx_min_k(x, 2, reduction_dimension=0)), X)
+
+
+@program
+def custom_calls_that_are_unknown_are_refused():
     try:
-        jax.jit(jnp.linalg.qr).lower(X).compile()
-    except jax.errors.JaxRuntimeError as error:
-        assert "UNIMPLEMENTED" in str(error) and "Qr" in str(error), error
+        jax.jit(jax.ffi.ffi_call("nobody_knows_this", jax.ShapeDtypeStruct((8, 4), np.float32)))(X)
+    except Exception as error:
+        assert 'no target "nobody_knows_this"' in str(error), error
     else:
-        raise AssertionError("QR was compiled")
+        raise AssertionError("it ran")
+
+
+@program
+def host_callbacks():
+    """A program calls Python while it runs: in a loop, in order, on four chips; and its errors come back."""
+    shape = jax.ShapeDtypeStruct((4,), np.float32)
+    twice = lambda x: jax.pure_callback(lambda a: np.asarray(a) * 2, shape, x)  # noqa: E731
+    check_equal(jax.jit(lambda x: lax.fori_loop(0, 5, lambda i, c: twice(c) + 1, x))(X[0]), X[0] * 32 + 31)
+    seen = []
+
+    @jax.jit
+    def tell(x):
+        for row in range(4):
+            io_callback(lambda a: seen.append(float(a)), None, x[row, 0], ordered=True)
+        return x.sum()
+
+    check_equal(tell(X), X.sum())
+    jax.effects_barrier()
+    assert seen == X[:4, 0].tolist(), seen
+    check_equal(
+        over_chips(lambda x: jax.pure_callback(np.negative, jax.ShapeDtypeStruct((2, 4), np.float32), x), X), -X
+    )
+    try:
+        jax.block_until_ready(jax.jit(lambda x: jax.pure_callback(lambda a: 1 / 0, shape, x))(X[0]))
+    except Exception as error:
+        assert "division by zero" in str(error), error
+    else:
+        raise AssertionError("it ran")
 
 
 @program

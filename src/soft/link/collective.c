@@ -138,6 +138,39 @@ static void collective_permute(const gathering *g, uint32_t k) {
   }
 }
 
+/* By place in the group, for result k, as the member has it. */
+static ttpu_status root_of(const gathering *g, uint32_t member, uint32_t k, uint32_t *root) {
+  *root = 0;
+  if (!IR_ATTRS(g->op, replica_groups)->has_dynamic_root) return TTPU_OK;
+  int64_t at = ref_load(&g->seats[member].operands[g->op->operand_count - 1], &(const int64_t){k}).i;
+  *root = (uint32_t)at;
+  if (at >= 0 && at < g->count) return TTPU_OK;
+  return base_fail(TTPU_INVALID_ARGUMENT, "%s: the root of result %u is %lld, in a group of %u",
+                   ir_ops[g->op->kind].name, k, (long long)at, g->count);
+}
+
+static ttpu_status collective_broadcast(const gathering *g, uint32_t k) {
+  for (uint32_t to = 0; to < g->count; ++to) {
+    uint32_t root;
+    BASE_TRY(root_of(g, to, k, &root));
+    kern_copy(&g->seats[to].results[k], &g->seats[root].operands[k]);
+  }
+  return TTPU_OK;
+}
+
+/* All but the root get zeros. */
+static ttpu_status collective_reduce(const gathering *g, uint32_t k) {
+  static const char zero[16];
+  for (uint32_t m = 0; m < g->count; ++m) g->parts[m] = g->seats[m].operands[k];
+  for (uint32_t to = 0; to < g->count; ++to) {
+    uint32_t root;
+    BASE_TRY(root_of(g, to, k, &root));
+    if (root == to) BASE_TRY(fold_parts(g, &g->seats[to].results[k]));
+    else kern_fill(&g->seats[to].results[k], zero);
+  }
+  return TTPU_OK;
+}
+
 ttpu_status link_compute(const ir_func *f, const ir_op *op, link_fold_fn fold, uint32_t count, const link_seat *seats) {
   gathering g = {f, op, fold, count, seats, base_alloc(count * sizeof *g.parts)};
   if (!g.parts) return base_no_memory(count * sizeof *g.parts);
@@ -148,6 +181,8 @@ ttpu_status link_compute(const ir_func *f, const ir_op *op, link_fold_fn fold, u
       case IR_REDUCE_SCATTER: status = reduce_scatter(&g, k); break;
       case IR_ALL_GATHER: all_gather(&g, k); break;
       case IR_ALL_TO_ALL: all_to_all(&g, k); break;
+      case IR_COLLECTIVE_BROADCAST: status = collective_broadcast(&g, k); break;
+      case IR_COLLECTIVE_REDUCE: status = collective_reduce(&g, k); break;
       case IR_COLLECTIVE_PERMUTE: collective_permute(&g, k); break;
       default: status = base_fail(TTPU_INTERNAL, "%s is no collective", ir_ops[op->kind].name);
     }

@@ -15,6 +15,8 @@ bool link_is_collective(const ir_op *op) {
     case IR_ALL_GATHER:
     case IR_REDUCE_SCATTER:
     case IR_ALL_TO_ALL:
+    case IR_COLLECTIVE_BROADCAST:
+    case IR_COLLECTIVE_REDUCE:
     case IR_COLLECTIVE_PERMUTE:
     case IR_PARTITION_ID:
     case IR_REPLICA_ID: return true;
@@ -29,6 +31,7 @@ static group_mode mode_of(const ir_op *op) {
     case IR_ALL_REDUCE:
     case IR_ALL_GATHER:
     case IR_REDUCE_SCATTER:
+    case IR_COLLECTIVE_REDUCE:
       if (a->use_global_device_ids) return FLATTENED_IDS;
       return channel ? CROSS_REPLICA_AND_PARTITION : CROSS_REPLICA;
     default: return channel ? CROSS_PARTITION : CROSS_REPLICA;
@@ -37,6 +40,11 @@ static group_mode mode_of(const ir_op *op) {
 
 /* Every replica, or partition, of a permutation meets: who sends nothing may receive. */
 static bool all_meet(const ir_op *op) { return op->kind == IR_COLLECTIVE_PERMUTE; }
+
+/* Who is in no group of these gets zeros. */
+static bool may_be_outside(const ir_op *op) {
+  return op->kind == IR_COLLECTIVE_BROADCAST || op->kind == IR_COLLECTIVE_REDUCE;
+}
 
 /* How many numbers the mode knows, and which one the chip has. */
 static uint32_t id_count(group_mode mode, link_grid grid) {
@@ -78,8 +86,8 @@ ttpu_status link_group_find(const ir_op *op, link_grid grid, uint32_t chip, link
   group_mode mode = mode_of(op);
   uint32_t ids = id_count(mode, grid), id = id_of(mode, grid, chip);
   uint32_t partition = chip % grid.partitions, replica = chip / grid.partitions;
-  if (all_meet(op)) *out = (link_group){0, ids, id};
-  else if (!find_row(a, ids, id, out))
+  *out = (link_group){0, all_meet(op) ? ids : 0, id};
+  if (!all_meet(op) && !find_row(a, ids, id, out) && !may_be_outside(op))
     return base_fail(TTPU_INVALID_ARGUMENT, "%s: %s %u is in no group", ir_ops[op->kind].name,
                      mode == FLATTENED_IDS ? "chip" : (mode == CROSS_PARTITION ? "partition" : "replica"), id);
   switch (mode) {

@@ -33,7 +33,7 @@ typedef struct link_grid {
 /* ---- groups (groups.c) ------------------------------------------------------------------------------- */
 
 /* The group in which a chip executes a collective: `size` members, the chip being member `mine`. Members of the groups of
- * one operation have the same number if and only if they are in one group. */
+ * one operation have the same number if and only if they are in one group. Of size 0: it is in none, and gets zeros. */
 typedef struct link_group {
   uint32_t number, size, mine;
 } link_group;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "soft/kern/data.h"
 #include "soft/link/link.h"
 
 typedef struct meeting {
@@ -224,6 +225,9 @@ ttpu_status link_collective(const ir_func *f, const ir_op *op, link_fold_fn fold
   if (op->kind == IR_PARTITION_ID) return give_number(results, chip % grid.partitions);
   link_group g;
   BASE_TRY(link_group_find(op, grid, chip, &g));
+  static const char zero[16];
+  for (uint32_t i = 0; i < op->result_count && g.size == 0; ++i) kern_fill(&results[i], zero);
+  if (g.size == 0) return TTPU_OK;
   link_seat seat = {operands, results};
   if (g.size == 1) return link_compute(f, op, fold, 1, &seat);
   return meet(here->run, f, op, fold, g, seat);
