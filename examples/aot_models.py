@@ -1,6 +1,6 @@
-"""Whole models through the TPU compiler, without a TPU: one chip, and cut over four by annotations on their arguments.
+"""Whole models through the TPU compiler, without a TPU: on one chip, and cut over 4 and 16 by annotations on arguments.
 
-    python examples/aot_models.py [--only gpt2] [--topology v6e] [--markdown]
+    python examples/aot_models.py [--only gpt2] [--topology v6e] [--cut tensor]
 
 GPT-2 (124 million parameters) forward, a training step of a Llama of 110 million parameters with AdamW, and ResNet-50
 forward, in bfloat16. The models have no data, so nothing but the compiler's process needs memory. Needs libtpu.
@@ -72,6 +72,7 @@ def resnet50() -> dict:
 MODELS = {"gpt2": gpt2, "llama": llama, "resnet50": resnet50}
 ONE = {"v5e": "1x1", "v6e": "1x1", "tpu7x": "1x1x1"}
 FOUR = {"v5e": "2x2", "v6e": "2x2", "tpu7x": "1x2x1"}  # devices, of which a tpu7x has two
+SIXTEEN = {"v5e": "4x4", "v6e": "4x4", "tpu7x": "2x2x2"}
 
 
 def row(name: str, cut: str, report: aot.Report) -> str:
@@ -88,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=list(MODELS))
     parser.add_argument("--topology", choices=list(ONE), default="v6e")
+    parser.add_argument("--cut", choices=["none", "data", "tensor", "both"])
     parser.add_argument("--layers", type=int, default=12, help="of the Llama")
     options = parser.parse_args()
     head = "model, topology, cut, arguments GiB, temporaries GiB, TFLOP, GB accessed, at least ms, collectives, s"
@@ -102,13 +104,15 @@ def main() -> None:
         program = aot.capture(**made)
         captured = time.perf_counter() - began
         cuts = {
-            "": {"topology": f"{options.topology}:{ONE[options.topology]}"},
-            "data": {"mesh": {"data": 4}, "shardings": aot.data_parallel()},
-            "tensor": {"mesh": {"model": 4}, "shardings": tensor},
+            "none": (ONE, {}),
+            "data": (FOUR, {"mesh": {"data": 4}, "shardings": aot.data_parallel()}),
+            "tensor": (FOUR, {"mesh": {"model": 4}, "shardings": tensor}),
+            "both": (SIXTEEN, {"mesh": {"data": 4, "model": 4}, "shardings": aot.data_parallel() | tensor}),
         }
-        for cut, how in cuts.items():
-            how = {"topology": f"{options.topology}:{FOUR[options.topology]}", **how}
-            print(row(name, cut or "–", aot.compile(program, **how)), flush=True)
+        for cut, (chips, how) in cuts.items():
+            if options.cut in (None, cut):
+                report = aot.compile(program, topology=f"{options.topology}:{chips[options.topology]}", **how)
+                print(row(name, cut, report), flush=True)
         print(f"<!-- {name}: {program.operators} operators, captured in {captured:.2f} s -->", flush=True)
 
 
