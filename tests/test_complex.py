@@ -152,3 +152,10 @@ def test_imaginary_exponents_are_told_apart():
     x = torch.tensor([1.5 + 2j, -0.5 + 0.25j], dtype=torch.complex64)
     for exponent in (1j, 2j, -2.5j, 1 + 1j, 1 + 2j):
         on_both(lambda x, e=exponent: x**e, x)
+
+
+@pytest.mark.parametrize("sizes", [(), (0,)])
+def test_nothing_to_order(sizes):
+    for operator in (torch.cummax, torch.cummin):
+        for part in (0, 1):
+            on_both(lambda x, o=operator, i=part: o(x, 0)[i], torch.ones(sizes, dtype=torch.complex64))

@@ -355,6 +355,12 @@ void lower_logcumsumexp(aten_lowering *c) {
 }
 
 static void scan_extreme(aten_lowering *c, ir_scan_kind kind, uint32_t dim_arg) {
+  const aten_tensor *x = aten_meta(c, 0);
+  if (x->rank == 0 || base_numel(x->rank, x->sizes) == 0) { /* nothing to order: complex numbers too */
+    aten_out(c, 0, aten_in(c, 0));
+    aten_out(c, 1, ir_fill_i64(c->b, TTPU_I64, x->rank, x->sizes, 0));
+    return;
+  }
   uint32_t dim = aten_dim(c, dim_arg, aten_meta(c, 0)->rank);
   ir_value values = scan(c, at_least_1d(c, aten_in(c, 0)), kind, dim);
   aten_out_reshaped(c, 0, values);
