@@ -371,3 +371,27 @@ def test_control_flow_and_attention():
     inputs = tuple(torch.randn(1, 2, 8, 16) for _ in range(3))
     saved = export(Model(), inputs)
     torch.testing.assert_close(saved(*inputs)["output"], Model()(*inputs))
+
+
+def test_loops():
+    from torch._higher_order_ops.associative_scan import associative_scan
+    from torch._higher_order_ops.scan import scan
+    from torch._higher_order_ops.while_loop import while_loop
+
+    class Scans(nn.Module):
+        def forward(self, x):
+            total, products = scan(lambda total, row: (total + row, total * row), torch.zeros(3), x)
+            return total, products, associative_scan(torch.add, x, dim=0, combine_mode="generic")
+
+    class Loop(nn.Module):
+        def forward(self, x):
+            start = torch.zeros((), dtype=torch.int64)
+            return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5), (start, x))[1]
+
+    x = torch.randn(6, 3)
+    found = export(Scans(), (x,))(x)
+    for i, expected in enumerate(Scans()(x)):
+        torch.testing.assert_close(found[f"output.{i}"], expected)
+    with pytest.raises(RuntimeError, match="has a while_loop"):
+        export(Loop(), (x,))
+    assert (torch.ones(3, device="tpu") + 1).tolist() == [2, 2, 2]

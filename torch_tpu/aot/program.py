@@ -297,6 +297,14 @@ def _select(condition: Any, if_true: Callable, if_false: Callable, operands: Seq
     )
 
 
+def _refuse_loop(*_: Any) -> Any:
+    """``while_loop`` within a captured program."""
+    raise RuntimeError(
+        "the program has a while_loop, which asks on the host after each round whether there is another, and so has no "
+        "form ahead of time. Use torch._higher_order_ops.scan or a loop of a fixed number of rounds"
+    )
+
+
 def move_graphs(module: torch.nn.Module) -> torch.nn.Module:
     """Change an exported program's graphs, in place, so that they can be captured.
 
@@ -311,6 +319,8 @@ def move_graphs(module: torch.nn.Module) -> torch.nn.Module:
                 continue
             if node.target is torch.ops.higher_order.cond:
                 node.target = _select
+            if node.target is torch.ops.higher_order.while_loop:
+                node.target = _refuse_loop
             if node.target is torch.ops.higher_order.wrap_with_autocast:  # its first argument is a kind of device
                 node.args = ("tpu", *node.args[1:])
             move = lambda leaf: torch.device("tpu") if isinstance(leaf, torch.device) else leaf  # noqa: E731
