@@ -150,6 +150,10 @@ def test_the_page_stands_alone(outcomes, name):
     page = outcomes[name].page
     assert outcomes[name].report["verdict"] in page
     assert not re.search(r"(src|href)=|@import|url\(", page)
+    facts = re.search(r'<div class="facts">(.*?)\n</div>', page, re.DOTALL).group(1)
+    reads = sum(row["count"] for row in outcomes[name].report["host_reads"])
+    assert f'<b class="">{reads:,}</b><span>reads by the host</span>' in facts
+    assert report.tally(outcomes[name].report) in page
     drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     assert drawn
     for picture in drawn:

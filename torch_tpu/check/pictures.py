@@ -29,6 +29,15 @@ def _rectangle(x: float, y: float, width: float, height: float, kind: str, title
     )
 
 
+def _ticks(top: float) -> list[float]:
+    """Round byte counts from 0 up to `top`, some five."""
+    unit = 1024.0 ** math.floor(math.log(top, 1024))
+    rough = top / unit / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = unit * power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough)
+    return [step * index for index in range(int(top / step) + 1)]
+
+
 def curve(
     points: Sequence[Sequence[float]], limit: float, marks: Sequence[float], show: Callable[[float], str], title: str
 ) -> str:
@@ -38,7 +47,7 @@ def curve(
     height, bottom = 240, 240 - _BOTTOM
     highest = max(y for _, y in points)
     near = limit if limit < 3 * highest else highest
-    top, last = 1.05 * max(highest, near), max(points[-1][0], 1)
+    top, last = 1.05 * max(highest, near, 1), max(points[-1][0], 1)
 
     def x(value: float) -> float:
         return _LEFT + value / last * (_WIDTH - _LEFT - _RIGHT)
@@ -47,9 +56,9 @@ def curve(
         return bottom - value / top * (bottom - _TOP)
 
     parts = [_line(x(mark), _TOP, x(mark), bottom, "mark") for mark in marks[:200]]
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        parts.append(_line(_LEFT, y(share * top), _WIDTH - _RIGHT, y(share * top), "grid"))
-        parts.append(_text(_LEFT - 6, y(share * top) + 4, show(share * top), "end"))
+    for tick in _ticks(top):
+        parts.append(_line(_LEFT, y(tick), _WIDTH - _RIGHT, y(tick), "grid"))
+        parts.append(_text(_LEFT - 6, y(tick) + 4, show(tick).replace(".00", ""), "end"))
     path = [f"M{x(points[0][0]):.1f} {bottom:.1f}"]
     for at, value in points:
         path.append(f"H{x(at):.1f}V{y(value):.1f}")
@@ -118,10 +127,13 @@ def differences(rows: Sequence[dict], title: str) -> str:
     parts = []
     for power in range(int(low), int(high) + 1, 2):
         parts.append(_line(_LEFT, y(10.0**power), _WIDTH - _RIGHT, y(10.0**power), "grid"))
-        parts.append(_text(_LEFT - 6, y(10.0**power) + 4, f"1e{power}", "end"))
+        parts.append(_text(_LEFT - 6, y(10.0**power) + 4, f"1e{power}" if power > low else "equal", "end"))
     half = (_WIDTH - _LEFT - _RIGHT) / len(rows) / 2
-    for at, row in enumerate(rows):
-        parts.append(_line(x(at) - half, y(row["tolerance"]), x(at) + half, y(row["tolerance"]), "limit"))
+    begin = 0
+    for at, row in enumerate(rows):  # one line over all neighbours with one tolerance: its dashes are to be seen
+        if at + 1 == len(rows) or rows[at + 1]["tolerance"] != row["tolerance"]:
+            parts.append(_line(x(begin) - half, y(row["tolerance"]), x(at) + half, y(row["tolerance"]), "limit"))
+            begin = at + 1
     for at, row in enumerate(rows):
         tip = escape(f"{row['kind']} {row['layer']}: {row['difference']:.2g} (allowed {row['tolerance']:.0e})")
         kind = "point" if row["agrees"] else "bad"

@@ -175,12 +175,17 @@ def _compiled(report: dict) -> list[str]:
     return lines
 
 
+def tally(report: dict) -> str:
+    """How many findings of each kind there are: "1 error, 2 notes"."""
+    counts = {s: sum(f["severity"] == s for f in report["findings"]) for s in (ERROR, WARNING, NOTE)}
+    return ", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items() if count)
+
+
 def text(report: dict, everything: bool = False) -> str:
     """The whole report."""
-    counts = {s: sum(f["severity"] == s for f in report["findings"]) for s in (ERROR, WARNING, NOTE)}
-    tally = ", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items() if count)
+    counted = tally(report)
     lines = [f"ttpu check {report['command']}  (for {report['chip']['name']}, on the software TPU)", ""]
-    lines += [f"VERDICT: {report['verdict']}{f' ({tally})' if tally else ''}", "", *_findings(report), ""]
+    lines += [f"VERDICT: {report['verdict']}{f' ({counted})' if counted else ''}", "", *_findings(report), ""]
     for part in (
         _operators(report, everything),
         _steps(report),
