@@ -21,12 +21,14 @@ HEAD = """# Models
 
 Made by `python tests/hf/sweep.py --markdown` from the results of its runs; do not edit.
 
-Every model is unmodified, small and has random weights (`tests/hf/shrink.py` makes its configuration,
-`tests/hf/batches.py` its inputs). It runs on the CPU first; what runs there is copied to tpu and does the same again:
-a forward call in evaluation, a forward call in training with its loss, backward, a step of AdamW, and where it
-generates six tokens greedily, with a static cache, with two beams, and sampled twice with one seed. Outputs, loss,
-every gradient, and every weight and buffer after the step are compared; `tests/hf/trial.py` states the tolerances. A
-model agrees if all of that agrees, nothing ran on the CPU instead, and no step raised.
+Every model is unmodified, small and has random weights. Where it comes from stands beside it: *tests* is the tiny
+configuration of Transformers' own tests for the type, *part* a module inside of one of these with the arguments that
+it gets there, else `tests/hf/shrink.py` made the configuration and `tests/hf/batches.py` the inputs. It runs on the
+CPU first; what runs there is copied to tpu and does the same again: a forward call in evaluation, a forward call in
+training with its loss, backward, a step of AdamW, and where it generates six tokens greedily, with a static cache,
+with two beams, and sampled twice with one seed. Outputs, loss, every gradient, and every weight and buffer after the
+step are compared; `tests/hf/trial.py` states the tolerances. A model agrees if all of that agrees, nothing ran on the
+CPU instead, and no step raised.
 
 """
 
@@ -71,9 +73,9 @@ def row(name: str, modes: dict[tuple, dict[str, Any]]) -> str:
     main = modes.get(("f32", "eager"))
     cells = [name]
     if main is None or "steps" not in main:
-        cells += [main["class"] if main and "class" in main else "", "", *[""] * len(STEPS)]
+        cells += [main["class"] if main and "class" in main else "", "", "", *[""] * len(STEPS)]
     else:
-        cells += [main["class"], f"{main['parameters'] / 1e6:.2f}"]
+        cells += [main["class"], main.get("plan", ""), f"{main['parameters'] / 1e6:.2f}"]
         cells += [mark(main["steps"].get(step)) for step in STEPS]
     cells += [word(modes.get(key)) for key in (("bf16", "eager"), ("f32", "compiled"))]
     return "| " + " | ".join(cells) + " |"
@@ -84,7 +86,7 @@ def word(result: dict[str, Any] | None) -> str:
 
 
 def table(by_name: dict[str, dict[tuple, dict[str, Any]]]) -> list[str]:
-    head = ["model type", "class", "million weights", *STEPS, "bf16", "compiled"]
+    head = ["model type", "class", "from", "million weights", *STEPS, "bf16", "compiled"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, modes in sorted(by_name.items()):
         if any(sweep.outcome(result) != "not runnable" for result in modes.values()):

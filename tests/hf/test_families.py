@@ -82,12 +82,15 @@ def test_workers_report_crashes_and_hangs():
             os.kill(os.getpid(), signal.SIGKILL)
         if item == "hang":
             time.sleep(60)
+        while item == "spin":
+            pass
         if item == "memory":
             bytearray(8 << 30)
         return {"value": item}
 
-    results = dict(workers.run_all(["fine", "crash", "hang", "memory"], work, 2, 2.0, 4 << 30))
+    results = dict(workers.run_all(["hang", "fine", "crash", "spin", "memory"], work, 2, 1.0, 4 << 30))
     assert results["fine"] == {"value": "fine"}
     assert "SIGKILL" in results["crash"]["crash"]
-    assert "not done after 2 s" in results["hang"]["crash"]
+    assert results["spin"]["crash"] == "not done after 1 s of processor time"
+    assert results["hang"]["crash"] == f"not done after {workers.WAIT} s"
     assert "MemoryError" in results["memory"]["crash"]
