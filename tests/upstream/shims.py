@@ -84,6 +84,7 @@ STAND_INS = [
     (LISTS, "xfail", of(DEVICES, "xfail")),
     (LISTS, "skip", of(DEVICES, "skip")),
     (LISTS, "skipOps", skip_operators),
+    ("torch._C", "has_mkldnn", of("torch._C", "_has_mkldnn")),
     ("torch._prims_common", "_torch_dtype_to_nvfuser_dtype_map", lambda: {}),
 ]
 
