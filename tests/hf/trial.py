@@ -442,7 +442,8 @@ class Trial:
             compare(actual, expected, list)
             return
         # Samples are tpu's own, and in bf16 two tokens often have one score: then a second run is what has to agree.
-        again = self.generate(model, "tpu", options)
+        with self.randomness():
+            again = self.generate(model, "tpu", options)
         if actual.keys() != again.keys() or not all(torch.equal(actual[key], again[key]) for key in actual):
             raise Disagreement("a second run with the same seed draws something else")
 
