@@ -73,9 +73,16 @@ def build(flags: str = "-O1") -> Path:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compile_one, sources))
-    no_chips = [f"-Wl,--defsym={name}=0" for name in ("link_collective", "link_fold_reference")]  # nor other chips
+    others = (
+        "link_collective",
+        "link_fold_reference",
+        "soft_custom_call",
+        "soft_host_transfer",
+    )  # chips, LAPACK, the host
+    others = ("link_collective", "link_fold_reference", "soft_custom_call", "soft_host_transfer")
+    absent = [f"-Wl,--defsym={name}=0" for name in others]
     subprocess.run(
-        ["cc", "-shared", "-o", str(library), *flags.split(), *no_chips, *objects, "-lm", "-lpthread", "-ldl"],
+        ["cc", "-shared", "-o", str(library), *flags.split(), *absent, *objects, "-lm", "-lpthread", "-ldl"],
         check=True,
     )
     return library

@@ -14,6 +14,7 @@ class Difference(NamedTuple):
     dtypes: str
     aspects: str
     reason: str
+    always: bool = True  # else now and then: no test asks whether it still differs
 
     def covers(self, operator: str, dtype: str, aspect: str) -> bool:
         """Is that case among those of the entry?"""
@@ -26,7 +27,7 @@ class Difference(NamedTuple):
 
 SPARSE = "Sparse tensors do not exist on tpu."
 FROM_HOST = "Results of LAPACK on the host are dense here; the CPU gives views of its work space."
-HALF_COORDINATES = "The CPU finds the coordinates in large images in the half dtype; here in float32."
+BEYOND_IMAGE = "The CPU reads beyond large images in half dtypes: NaN of numbers, depending on what lies there."
 UINT8_IMAGES = "The CPU interpolates uint8 images in fixed point with rounded weights; here in float32, rounded once."
 CONTRACTED = "Scalar code of the CPU contracts a complex product; its vector code gives NaN for the same numbers."
 ROUNDED_RESULT = "The gradient uses the rounded result, as fused attention does; the CPU composes it in float32."
@@ -42,7 +43,7 @@ EXCEPTIONS = [
     Difference("linalg.lstsq", "*", "metadata", FROM_HOST),
     Difference("linalg.lstsq.grad_oriented", "*", "metadata", FROM_HOST),
     Difference("native_batch_norm", "bfloat16 float16", "out", "In evaluation the CPU gives no saved statistics."),
-    Difference("nn.functional.grid_sample", "bfloat16 float16", "reference", HALF_COORDINATES),
+    Difference("nn.functional.grid_sample", "bfloat16 float16", "reference", BEYOND_IMAGE, always=False),
     Difference("ldexp", "complex128", "reference", CONTRACTED),
     Difference("square", "complex64", "reference", CONTRACTED),
     Difference("nn.functional.scaled_dot_product_attention", "float16", "values", ROUNDED_RESULT),
