@@ -22,9 +22,16 @@ int64_t choose(const at::Tensor &query, const at::Tensor &key, const at::Tensor 
   return static_cast<int64_t>(plain ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 
+// Could a padding mask's rows become a nested tensor? There are none here: nn.TransformerEncoder then masks as it does
+// in training.
+bool is_left_aligned(const at::Tensor &, const at::Tensor &) { return false; }
+
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { library.impl("_fused_sdp_choice", choose); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_fused_sdp_choice", choose);
+  library.impl("_nested_tensor_from_mask_left_aligned", is_left_aligned);
+}
 
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &choose)

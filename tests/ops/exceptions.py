@@ -35,6 +35,7 @@ RECURRENCE = (
     "In float32 a few results of the recurrence lose most digits, differently where the CPU contracts products."
 )
 FAR_PHASE = "Far left of 0 a float32 holds no phase: neither result has a correct digit."
+FUSED_MOMENTUM = "The CPU's fused SGD mistakes momenta in half dtypes: they are not those of its own other forms."
 IGNORES_BIT = "The CPU's max_pool1d reads a tensor with the negative bit as if it had none."
 
 EXCEPTIONS = [
@@ -59,6 +60,7 @@ EXCEPTIONS = [
     Difference("nn.functional.interpolate.bilinear", "uint8", "*", UINT8_IMAGES),
     Difference("nn.functional.upsample_bilinear", "uint8", "*", UINT8_IMAGES),
     Difference("logcumsumexp", "complex64 complex128", "*", "The imaginary part differs by a multiple of 2 pi."),
+    Difference("optim.SGD", "bfloat16 float16", "optimizer", FUSED_MOMENTUM),
     Difference("optim.SparseAdam", "*", "optimizer", SPARSE),
 ]
 

@@ -270,3 +270,14 @@ def test_attention_without_a_gradient_of_its_output():
         torch._C._functions.UndefinedGrad()(y), (q, k, v), torch.ones_like(y), allow_unused=True
     )
     assert all(g is None or not g.any() for g in gradients)
+
+
+def test_transformer_encoder_with_a_padding_mask():
+    """In evaluation PyTorch would make a nested tensor of the rows."""
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    encoder = torch.nn.TransformerEncoder(layer, 2).eval()
+    x, mask = torch.rand(2, 5, 16), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad():
+        expected = encoder(x, src_key_padding_mask=mask)
+        actual = encoder.to("tpu")(x.to("tpu"), src_key_padding_mask=mask.to("tpu")).cpu()
+    torch.testing.assert_close(actual[~mask], expected[~mask])
