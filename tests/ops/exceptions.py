@@ -36,6 +36,7 @@ RECURRENCE = (
 )
 FAR_PHASE = "Far left of 0 a float32 holds no phase: neither result has a correct digit."
 FUSED_MOMENTUM = "The CPU's fused SGD mistakes momenta in half dtypes: they are not those of its own other forms."
+JOINED_TARGETS = "The CPU reads joined targets that are not contiguous as if they were."
 IGNORES_BIT = "The CPU's max_pool1d reads a tensor with the negative bit as if it had none."
 
 EXCEPTIONS = [
@@ -60,6 +61,7 @@ EXCEPTIONS = [
     Difference("nn.functional.interpolate.bilinear", "uint8", "*", UINT8_IMAGES),
     Difference("nn.functional.upsample_bilinear", "uint8", "*", UINT8_IMAGES),
     Difference("logcumsumexp", "complex64 complex128", "*", "The imaginary part differs by a multiple of 2 pi."),
+    Difference("nn.CTCLoss", "*", "module", JOINED_TARGETS),
     Difference("optim.SGD", "bfloat16 float16", "optimizer", FUSED_MOMENTUM),
     Difference("optim.SparseAdam", "*", "optimizer", SPARSE),
 ]
