@@ -135,6 +135,7 @@ bool aten_shape_broadcast(uint32_t count, const aten_tensor *const *operands, at
 void aten_shape_contiguous(aten_shape *out);
 /* The strides that empty_like gives: those of a dense t, else a dense layout in the same order. */
 void aten_shape_preserve(const aten_tensor *t, aten_shape *out);
+void aten_shape_channels_last(aten_shape *out); /* strides of an image or a volume */
 bool aten_is_contiguous(const aten_tensor *t);
 bool aten_is_channels_last(const aten_tensor *t);
 bool aten_prefers_channels_last(const aten_tensor *t); /* of an image or a volume */

@@ -34,12 +34,14 @@ bool aten_is_contiguous(const aten_tensor *t) {
   return true;
 }
 
-static void channels_last_strides(const int64_t *sizes, int64_t *strides) {
-  static const int order[4] = {1, 3, 2, 0};
+void aten_shape_channels_last(aten_shape *out) {
   int64_t next = 1;
-  for (int i = 0; i < 4; ++i) {
-    strides[order[i]] = next;
-    next *= sizes[order[i]] > 1 ? sizes[order[i]] : 1;
+  for (uint32_t i = 0; i < out->rank; ++i) {
+    uint32_t d = i == 0                ? 1
+                 : i == out->rank - 1u ? 0
+                                       : out->rank - i; /* channels, the image's dims from the last, batch */
+    out->strides[d] = next;
+    next *= out->sizes[d] > 1 ? out->sizes[d] : 1;
   }
 }
 
@@ -196,7 +198,7 @@ bool aten_shape_broadcast(uint32_t count, const aten_tensor *const *operands, at
     dense = dense && aten_is_dense(t) && same_numbers(t->strides, operands[0]->strides, t->rank);
   }
   if (contiguous) aten_shape_contiguous(out);
-  else if (channels_last) channels_last_strides(out->sizes, out->strides);
+  else if (channels_last) aten_shape_channels_last(out);
   else if (dense) copy_numbers(out->strides, operands[0]->strides, out->rank);
   else iterator_strides(count, operands, out);
   return true;
@@ -521,7 +523,7 @@ static bool like_shape(const aten_call *call, uint32_t dtype_arg, uint32_t forma
     case FORMAT_CONTIGUOUS: aten_shape_contiguous(outs); return true;
     case FORMAT_CHANNELS_LAST:
       if (t->rank != 4) return false;
-      channels_last_strides(outs->sizes, outs->strides);
+      aten_shape_channels_last(outs);
       return true;
     default: return false;
   }

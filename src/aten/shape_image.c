@@ -6,17 +6,10 @@
 
 static int64_t list_at(ir_i64s list, uint32_t i) { return list.data[i < list.count ? i : list.count - 1]; }
 
-static void lay_out_channels_last(aten_shape *out) {
-  int64_t next = out->sizes[1];
-  out->strides[1] = 1;
-  for (uint32_t d = out->rank - 1; d > 1; --d) out->strides[d] = next, next *= out->sizes[d];
-  out->strides[0] = next;
-}
-
 /* The layout that convolutions choose: channels last if the image or the weights have it. Volumes have it from oneDNN alone,
  * which knows no float64. */
 static void lay_out_image(aten_shape *out, bool channels_last) {
-  if (channels_last && out->rank >= 4 && (out->rank == 4 || out->dtype != TTPU_F64)) lay_out_channels_last(out);
+  if (channels_last && out->rank >= 4 && (out->rank == 4 || out->dtype != TTPU_F64)) aten_shape_channels_last(out);
 }
 
 bool shape_convolution(const aten_call *call, aten_shape *outs) {
@@ -209,7 +202,7 @@ bool shape_fractional_max_pool3d_backward(const aten_call *call, aten_shape *out
 
 static void shape_like_image(const aten_tensor *x, const int64_t *sizes, aten_shape *out) {
   shape_of(out, x->dtype, x->rank, sizes);
-  if (aten_prefers_channels_last(x)) lay_out_channels_last(out);
+  if (aten_prefers_channels_last(x)) aten_shape_channels_last(out);
 }
 
 static bool edge_pad_shape(const aten_call *call, uint32_t spatial, bool reflect, aten_shape *outs) {
