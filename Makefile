@@ -9,6 +9,8 @@ SHELL := /bin/bash
 PYTHON ?= $(shell scripts/find_python.sh)
 TORCH_INDEX ?=# for example https://download.pytorch.org/whl/cpu: PyTorch without CUDA, a tenth of the download
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Each process of the tests holds PyTorch, a device and a model: about 2 GiB.
+TEST_JOBS ?= $(shell echo $$(( $(JOBS) < 4 ? $(JOBS) : 4 )))
 ARGS ?=
 
 venv := .venv
@@ -21,7 +23,7 @@ with_venv := PATH="$(CURDIR)/$(venv)/bin:$$PATH"
 .PHONY: help
 help:
 	@echo 'make run        build, then run the main job: real models on the tpu device, next to the CPU'
-	@echo 'make test       build, then the C tests and the Python tests; ARGS="-k name" goes to pytest'
+	@echo 'make test       build, then the C tests and the Python tests; ARGS="-k name -n 0" goes to pytest'
 	@echo 'make test-all   the same, and all that PyTorch knows of every operator, module and optimizer (hours)'
 	@echo 'make build      .venv with PyTorch 2.13.0, the C libraries, torch_tpu importable from .venv'
 	@echo 'make check      formatting, lint, and who may include whom'
@@ -87,7 +89,7 @@ test-all: export TTPU_TEST_ALL := 1
 test-all: test
 test: build $(done)/test
 	@$(with_venv) ctest --test-dir build --output-on-failure --no-tests=ignore -j $(JOBS)
-	@$(python) -m pytest tests $(ARGS) || { code=$$?; [ $$code = 5 ] && echo "(no Python tests)"; exit $$(( code == 5 ? 0 : code )); }
+	@$(python) -m pytest tests -n $(TEST_JOBS) --dist worksteal $(ARGS) || { code=$$?; [ $$code = 5 ] && echo "(no Python tests)"; exit $$(( code == 5 ? 0 : code )); }
 
 .PHONY: run
 run: build $(done)/run

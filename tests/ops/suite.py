@@ -61,27 +61,6 @@ class Verdict:
         return self.outcome in ("missing", "wrong")
 
 
-COUNTS: dict[str, collections.Counter] = {}  # by aspect, of outcomes; what the tests have run
-
-
-def count(verdict: Verdict) -> None:
-    """For the summary."""
-    COUNTS.setdefault(verdict.aspect, collections.Counter())[verdict.outcome] += 1
-
-
-def summary() -> list[str]:
-    """What was compared, a line an aspect."""
-    if not COUNTS:
-        return []
-    lines = [f"{'compared with the CPU':22} {'agree':>7} {'differ':>7} {'no sample':>10}"]
-    total: collections.Counter = collections.Counter()
-    for aspect, outcomes in [*COUNTS.items(), ("all", total)]:
-        total.update(outcomes) if outcomes is not total else None
-        differ = outcomes["wrong"] + outcomes["missing"]
-        lines.append(f"{aspect:22} {outcomes['ok']:7} {differ:7} {outcomes['none']:10}")
-    return [*lines, f"{len(exceptions.EXCEPTIONS)} exceptions (tests/ops/exceptions.py)"]
-
-
 def core_operators() -> list[torch._ops.OpOverload]:
     """The overloads that PyTorch tags as Core ATen."""
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten)]
@@ -180,7 +159,7 @@ def main() -> int:
     options = parser.parse_args()
     part, parts = (int(x) for x in options.part.split("/"))
     record = Record(options.json) if options.json else None
-    counts: dict[str, int] = {}
+    counts: collections.Counter = collections.Counter()
     names = [n for n, op in OPERATORS.items() if not options.operators or {n, op.name} & set(options.operators)]
     for name in names[part::parts]:
         for dtype, aspect in cases_of(OPERATORS[name]):
@@ -195,16 +174,15 @@ def main() -> int:
             if options.verbose:
                 print(f"{name} {dtype} {aspect}", flush=True)
             verdict = judge(name, dtype, aspect, options.samples or limit_of(aspect, True))
-            count(verdict)
             if verdict.is_different() and exceptions.is_known(name, dtype, aspect):
                 verdict.outcome = "known"
             if record:
                 record.put(verdict)
-            counts[verdict.outcome] = counts.get(verdict.outcome, 0) + 1
+            counts[verdict.outcome] += 1
             if verdict.is_different():
                 print(f"{verdict.outcome:8} {name} {dtype} {aspect}: {verdict.detail}", flush=True)
-    print("\n".join(summary()))
-    return 1 if counts.get("wrong") or counts.get("missing") else 0
+    print(", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items())))
+    return 1 if counts["wrong"] or counts["missing"] else 0
 
 
 if __name__ == "__main__":

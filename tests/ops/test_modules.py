@@ -26,14 +26,14 @@ def module_dtypes(info) -> list[torch.dtype]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_module(name):
+def test_module(name, record_property):
     info = MODULES[name]
     for dtype in module_dtypes(info):
         if exceptions.is_known(name, name_of(dtype), "module"):
             continue
         for training in (True, False) if suite.EVERYTHING or info.train_and_eval_differ else (True,):
             compared = modules.check_module(info, dtype, training, 1000 if suite.EVERYTHING else 2)
-            suite.count(suite.Verdict(name, name_of(dtype), "module", "ok" if compared else "none"))
+            record_property("compared", ("module", "ok" if compared else "none"))
 
 
 @pytest.mark.parametrize("name", [n for n, info in MODULES.items() if info.module_error_inputs_func])
@@ -43,7 +43,7 @@ def test_module_errors(name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizer(name):
+def test_optimizer(name, record_property):
     info = OPTIMIZERS[name]
     for dtype in OPTIMIZER_DTYPES if suite.EVERYTHING else OPTIMIZER_DTYPES[:2]:
         if exceptions.is_known(name, name_of(dtype), "optimizer") or (dtype.is_complex and not info.supports_complex):
@@ -51,7 +51,7 @@ def test_optimizer(name):
         if info.optim_cls in CHAOTIC and dtype != torch.float64:
             continue
         compared = modules.check_optimizer(info, dtype)
-        suite.count(suite.Verdict(name, name_of(dtype), "optimizer", "ok" if compared else "none"))
+        record_property("compared", ("optimizer", "ok" if compared else "none"))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -16,14 +16,14 @@ MOST_EXCEPTIONS = 24  # lower it with the list
 
 
 @pytest.mark.parametrize("name", suite.OPERATORS)
-def test_operator(name):
+def test_operator(name, record_property):
     wrong = []
     for dtype, aspect in suite.cases_of(suite.OPERATORS[name]):
         if exceptions.is_known(name, dtype, aspect):
             continue
         if suite.EVERYTHING or suite.is_quick(name, dtype, aspect):
             verdict = suite.judge(name, dtype, aspect, suite.limit_of(aspect, suite.EVERYTHING))
-            suite.count(verdict)
+            record_property("compared", (aspect, verdict.outcome))
             if verdict.outcome not in ("ok", "none"):
                 wrong.append(f"{dtype} {aspect}: {verdict.outcome}: {verdict.detail}")
     assert not wrong, "\n".join(wrong)
@@ -57,7 +57,8 @@ def test_exceptions_name_cases_that_exist():
         assert e.aspects == "*" or set(e.aspects.split()) <= aspects, f"{e.operator}: {e.aspects}"
 
 
-def test_exceptions_do_not_become_more():
+def test_exceptions_do_not_become_more(record_property):
+    record_property("exceptions", len(exceptions.EXCEPTIONS))
     assert len(exceptions.EXCEPTIONS) <= MOST_EXCEPTIONS
 
 
