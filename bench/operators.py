@@ -157,9 +157,13 @@ GROUPS: dict[str, tuple[list[Case], float]] = {
 }
 
 
+REST = 0.02  # seconds before a turn, in which the other side's waiting threads stop spinning
+
+
 def timed(run: Callable[..., object], inputs: Inputs, calls: int) -> float:
     """Seconds of one call of `calls`. Each is waited for with its result held: what nobody holds is not computed."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    time.sleep(REST)
     start = clock()
     for _ in range(calls):
         result = run(*inputs)

@@ -13,6 +13,9 @@
  *   caller:  fills job, then the tickets, then raises `signal`; works; waits until `unfinished` is 0
  *   worker:  spins on `signal` for SPIN_NS, then sleeps on it (futex); works through the slots from its own on
  *
+ * Who spins offers his core to others again and again (sched_yield): the host thread, the device's stream and the workers are more
+ * threads than cores, and one that only watches would hold up one that works for a whole time slice.
+ *
  * One caller owns the pool at a time (`busy`). A second one, from another host thread, runs its pieces itself: with both
  * busy there are no idle cores to win, and waiting could deadlock when the owner waits for it. Nested runs likewise.
  *
@@ -26,6 +29,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -106,6 +110,7 @@ static void wait_for_signal(uint32_t seen) {
       if (atomic_load_explicit(&pool.signal, memory_order_acquire) != seen) return;
       cpu_relax();
     }
+    sched_yield();
   } while (now_ns() < until);
   atomic_fetch_add(&pool.sleepers, 1);
   while (atomic_load(&pool.signal) == seen) futex_wait(&pool.signal, seen);
@@ -230,6 +235,7 @@ static void wait_until_finished(void) {
   for (int i = 0; i < FINISH_SPINS; ++i) {
     if (atomic_load_explicit(&pool.unfinished, memory_order_acquire) == 0) return;
     cpu_relax();
+    if (i % 64 == 63) sched_yield();
   }
   atomic_store(&pool.caller_sleeps, 1);
   for (uint32_t left; (left = atomic_load(&pool.unfinished)) != 0;) futex_wait(&pool.unfinished, left);

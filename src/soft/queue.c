@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +261,7 @@ static void spin_for_work(soft_queue *q, int64_t ns) {
     relax();
     if (!work) seen = 0;
     if (i % 16 && !(work && !seen)) continue;
+    if (!work) sched_yield();
     int64_t now = now_ns();
     if (work && !seen) seen = now;
     if (work ? now - seen >= GRACE_NS : now - start >= ns) return;
@@ -404,7 +406,9 @@ static void wait_for(soft_done *d, soft_queue *q) {
         atomic_load_explicit(&q->count, memory_order_relaxed) > 0)
       return;
     relax();
-    if (i % 16 == 0 && now_ns() - start >= limit) break;
+    if (i % 16) continue;
+    sched_yield();
+    if (now_ns() - start >= limit) break;
   }
   if (q) { /* who runs the queue sees `waiters` when he leaves it */
     pthread_mutex_lock(&q->lock);
