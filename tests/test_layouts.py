@@ -130,3 +130,20 @@ def test_mixed_dtypes_are_refused(name):
     for device in ("cpu", "tpu"):
         with pytest.raises(RuntimeError, match=r"dtype|datatype|type"):
             MIXED[name](device)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_convolution_of_many_images(dtype, layout):
+    """More than the software TPU pads at a time, forward and backward."""
+    x = torch.randn(7, 32, 100, 90, dtype=dtype).to(memory_format=layout)
+    module = nn.Conv2d(32, 48, 3, padding=1, dtype=dtype).to(memory_format=layout)
+    results = []
+    for device in ("cpu", "tpu"):
+        inputs = x.clone().to(device).requires_grad_()
+        own = copy.deepcopy(module).to(device)
+        result = own(inputs)
+        result.float().square().mean().backward()
+        results.append([result, inputs.grad, own.weight.grad, own.bias.grad])
+    for expected, actual in zip(*results, strict=True):
+        assert_values(actual, expected)

@@ -127,15 +127,21 @@ static void plus_index(void *ctx, int64_t feature0, int64_t features, int64_t po
                                                                    (float)((position0 + p) / whole_pixels);
 }
 
-static bool run_case(uint64_t *seed, ttpu_dtype dtype, ttpu_dtype out, bool large) {
+/* WINDOWED: of those that conv_window.c does (and what is next to them): whole vectors of features, several taps, no groups. */
+typedef enum { SMALL, LARGE, WINDOWED } case_kind;
+
+static bool run_case(uint64_t *seed, ttpu_dtype dtype, ttpu_dtype out, case_kind kind) {
+  const bool large = kind != SMALL, windowed = kind == WINDOWED;
   kern_conv c = {
       .dtype = dtype, .out_dtype = out, .precision = (int)pick(seed, 0, 2), .spatial = (int)pick(seed, 0, 3)};
-  if (large) c.spatial = 2;
-  const int groups = (int)pick(seed, 0, 5);
+  if (kind == LARGE) c.spatial = 2;
+  if (windowed) c.spatial = (int)pick(seed, 1, 3);
+  const int groups = windowed ? 3 : (int)pick(seed, 0, 5);
   c.groups = c.batch_groups = 1;
   if (groups == 0) c.groups = pick(seed, 1, 4);
   if (groups == 1) c.batch_groups = pick(seed, 1, 3);
   int64_t channels = pick(seed, pick(seed, 0, 9) ? 1 : 0, large ? 40 : 6), features = pick(seed, 1, large ? 40 : 12);
+  if (windowed) channels = pick(seed, 1, 9), features = pick(seed, 1, 3) * 16 - pick(seed, 0, 1);
   if (groups == 2) c.groups = channels ? channels : 1, channels = 1, features = pick(seed, 1, 2); /* depthwise */
   c.in_features = channels * c.groups;
   c.out_features = features * c.groups * c.batch_groups;
@@ -146,12 +152,16 @@ static bool run_case(uint64_t *seed, ttpu_dtype dtype, ttpu_dtype out, bool larg
     c.kernel_size[d] = pick(seed, pick(seed, 0, 19) ? 1 : 0, pick(seed, 0, 3) ? 3 : 6);
     c.window_stride[d] = pick(seed, 0, 1) ? 1 : pick(seed, 1, 3);
     c.pad_low[d] = pick(seed, 0, 1) ? pick(seed, -1, 3) : c.kernel_size[d] / 2;
-    c.lhs_dilation[d] = pick(seed, 0, 2) ? 1 : pick(seed, 1, 4);
+    c.lhs_dilation[d] = windowed || pick(seed, 0, 2) ? 1 : pick(seed, 1, 4);
     c.rhs_dilation[d] = pick(seed, 0, 2) ? 1 : pick(seed, 1, 3);
     if (pick(seed, 0, 4) == 0) c.in_size[d] = c.kernel_size[d] = 1, c.pad_low[d] = 0; /* says nothing */
     c.reversal[d] = pick(seed, 0, 3) == 0;
     if (pick(seed, 0, 5) == 0) c.kernel_size[d] = c.window_stride[d] = 1, c.pad_low[d] = 0;
-    c.out_size[d] = pick(seed, 1, large ? 26 : 9);
+    c.out_size[d] = pick(seed, 1, kind == LARGE ? 26 : 9);
+    if (windowed && d == c.spatial - 1) {
+      c.out_size[d] = pick(seed, 4, 18);
+      c.kernel_size[d] = pick(seed, 2, 4);
+    }
   }
   int64_t in_dims[5] = {c.batch, c.in_features}, kernel_dims[5] = {c.out_features, channels};
   int64_t out_dims[5] = {images, c.out_features};
@@ -241,12 +251,17 @@ enum { PAIRS = sizeof pairs / sizeof *pairs };
 
 TEST(small_convolutions_of_every_kind) {
   uint64_t seed = 1;
-  for (int i = 0; i < 100 * PAIRS; ++i) run_case(&seed, pairs[i % PAIRS].in, pairs[i % PAIRS].out, false);
+  for (int i = 0; i < 100 * PAIRS; ++i) run_case(&seed, pairs[i % PAIRS].in, pairs[i % PAIRS].out, SMALL);
 }
 
 TEST(larger_convolutions) {
   uint64_t seed = 2;
-  for (int i = 0; i < 4 * PAIRS; ++i) run_case(&seed, pairs[i % PAIRS].in, pairs[i % PAIRS].out, true);
+  for (int i = 0; i < 4 * PAIRS; ++i) run_case(&seed, pairs[i % PAIRS].in, pairs[i % PAIRS].out, LARGE);
+}
+
+TEST(windows_read_where_they_lie) {
+  uint64_t seed = 3;
+  for (int i = 0; i < 12 * PAIRS; ++i) run_case(&seed, pairs[i % PAIRS].in, pairs[i % PAIRS].out, WINDOWED);
 }
 
 TEST(bad_input_is_a_status) {

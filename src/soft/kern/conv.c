@@ -160,9 +160,12 @@ static bool collapses(int count, const int64_t *sizes, const int64_t *strides, i
 typedef struct conv_plan {
   gemm_job job;
   conv_patches patches;
+  conv_window window;
+  bool windowed; /* positions are read through the window */
   bool features_in_rows;
-  bool copy_kernel; /* its k order has no single stride: a copy in order is made first */
-  bool scatter;     /* positions have no single stride in the output */
+  int64_t first_image; /* of those that the job does */
+  bool copy_kernel;    /* its k order has no single stride: a copy in order is made first */
+  bool scatter;        /* positions have no single stride in the output */
   size_t kernel_bytes;
 } conv_plan;
 
@@ -190,6 +193,10 @@ static void plan_positions(const conv_plain *c, conv_plan *p) {
   const bool per_image = p->patches.per_image;
   int64_t stride;
   o->dtype = c->dtype;
+  if (p->windowed) {
+    o->window = &p->window.window;
+    return;
+  }
   if (pixels_are_matrix(c, per_image, &stride)) {
     int64_t first = 0;
     for (int d = 0; d < 3; ++d) first -= c->pad[d] * c->in_spatial[d];
@@ -208,6 +215,11 @@ static void plan_positions(const conv_plain *c, conv_plan *p) {
   o->data = &p->patches;
 }
 
+/* Channels that stand together in k, behind the taps. */
+static int64_t grouped_channels(const conv_plan *p) {
+  return p->windowed && !p->patches.channels_inner ? p->job.kernel->kr : 1;
+}
+
 static void plan_kernel(const conv_plain *c, conv_plan *p, const void *copy) {
   gemm_operand *o = p->features_in_rows ? &p->job.a : &p->job.b;
   int64_t sizes[4], strides[4], stride;
@@ -218,7 +230,7 @@ static void plan_kernel(const conv_plain *c, conv_plan *p, const void *copy) {
     sizes[at] = c->taps[d];
     strides[at] = c->kernel_spatial[d];
   }
-  const bool in_order = collapses(4, sizes, strides, &stride);
+  const bool in_order = grouped_channels(p) == 1 && collapses(4, sizes, strides, &stride);
   p->copy_kernel = !in_order;
   p->kernel_bytes = 0;
   o->dtype = c->kernel_dtype;
@@ -247,19 +259,22 @@ static void plan(const conv_plain *c, conv_plan *p, const void *copy) {
   const bool pixels_only = collapses(3, sizes + 1, strides + 1, &pixel_stride);
   /* Images one by one when that makes C a matrix and they are large enough to fill panels; a single group only, so that
    * the batch steps over one thing. */
-  const bool per_image = !all && pixels_only && pixels >= 192 && c->groups == 1;
-  p->scatter = !all && !per_image;
-  p->features_in_rows = !(c->out_feature == 1 && c->features >= 8);
-  p->patches = (conv_patches){.conv = c, .side = p->features_in_rows ? GEMM_B : GEMM_A, .per_image = per_image};
-  p->patches.channels_inner = c->in_channel == 1 && c->channels >= 4 && c->in_spatial[2] != 1;
   p->patches.kernel = gemm_kernel_get(c->dtype, c->kernel_dtype, c->out_dtype, c->precision);
+  p->patches.channels_inner = c->in_channel == 1 && c->channels >= 4 && c->in_spatial[2] != 1;
+  p->windowed = pixels_only && conv_window_plan(c, p->patches.kernel, p->patches.channels_inner, &p->window);
+  const bool per_image = p->windowed || (!all && pixels_only && pixels >= 192 && c->groups == 1);
+  p->scatter = !all && !per_image;
+  p->features_in_rows = !p->windowed && !(c->out_feature == 1 && c->features >= 8);
+  p->patches.conv = c;
+  p->patches.side = p->features_in_rows ? GEMM_B : GEMM_A;
+  p->patches.per_image = per_image;
 
   gemm_job *j = &p->job;
   const int64_t positions = per_image ? pixels : pixels * c->images;
   const int64_t position_stride = per_image ? pixel_stride : all_stride;
   j->kernel = p->patches.kernel;
   j->batch = per_image ? c->images : c->groups;
-  j->k = c->channels * c->taps[0] * c->taps[1] * c->taps[2];
+  j->k = (p->windowed ? p->window.channel_groups * j->kernel->kr : c->channels) * c->taps[0] * c->taps[1] * c->taps[2];
   j->m = p->features_in_rows ? c->features : positions;
   j->n = p->features_in_rows ? positions : c->features;
   j->out = c->out_dtype;
@@ -333,7 +348,7 @@ static void call_epilogue(void *ctx, int64_t batch, int64_t row0, int64_t rows, 
   int64_t feature0 = in_rows ? row0 : col0;
   const int64_t features = in_rows ? rows : cols;
   const int64_t feature_stride = in_rows ? tile_stride : 1, position_stride = in_rows ? 1 : tile_stride;
-  if (p->patches.per_image) first += batch * c->out_size[0] * c->out_size[1] * c->out_size[2];
+  if (p->patches.per_image) first += (p->first_image + batch) * c->out_size[0] * c->out_size[1] * c->out_size[2];
   else feature0 += batch * c->features;
   if (!has_phases(c)) {
     c->epilogue(c->epilogue_ctx, feature0, features, first, positions, tile, feature_stride, position_stride);
@@ -390,21 +405,70 @@ static void copy_taps(const conv_plain *c, int64_t bytes, const char *from, char
              c->kernel_spatial[2], to, to_step);
 }
 
+/* The taps of two channels side by side, where they lie one behind the other. */
+static bool copy_pairs(const conv_plain *c, const char *from, char *to) {
+#if defined(__x86_64__)
+  const int64_t taps = c->taps[0] * c->taps[1] * c->taps[2];
+  int64_t step;
+  if (!base_cpu()->avx512 || base_dtype_bytes(c->kernel_dtype) != 2 || taps > 16 || c->channels % 2) return false;
+  if (c->kernel_channel != taps || !collapses(3, c->taps, c->kernel_spatial, &step) || step != 1) return false;
+  conv_pair_taps_avx512(c->channels / 2, (int)taps, (const uint16_t *)(const void *)from, (uint16_t *)(void *)to);
+  return true;
+#else
+  (void)c, (void)from, (void)to;
+  return false;
+#endif
+}
+
 static void copy_features(void *ctx, int64_t begin, int64_t end, int worker) {
   const copy_task *t = ctx;
   const conv_plain *c = t->plan->patches.conv;
   const int64_t kb = (int64_t)base_dtype_bytes(c->kernel_dtype), taps = c->taps[0] * c->taps[1] * c->taps[2];
   const bool inner = t->plan->patches.channels_inner;
+  const int64_t group = grouped_channels(t->plan), k = t->plan->job.k;
   (void)worker;
   for (int64_t f = begin; f < end; ++f) {
     const char *from = c->kernel + (f / c->features * c->kernel_group + f % c->features * c->kernel_feature) * kb;
-    char *to = t->to + f * t->plan->job.k * kb;
+    char *to = t->to + f * k * kb;
+    if (group == 2 && copy_pairs(c, from, to)) continue;
+    if (c->channels % group) memset(to + (k - group * taps) * kb, 0, (size_t)(group * taps * kb));
     for (int64_t i = 0; i < c->channels; ++i)
-      copy_taps(c, kb, from + i * c->kernel_channel * kb, to + i * (inner ? 1 : taps) * kb, inner ? c->channels : 1);
+      copy_taps(c, kb, from + i * c->kernel_channel * kb, to + (inner ? i : i / group * taps * group + i % group) * kb,
+                inner ? c->channels : group);
   }
 }
 
 /* ---- entry ----------------------------------------------------------------------------------- */
+
+static void copy_kernel(const conv_plan *p, void *to) {
+  const conv_plain *c = p->patches.conv;
+  copy_task t = {.plan = p, .to = to};
+  const int64_t lines = c->groups * c->features;
+  if (p->kernel_bytes) base_pool_run(lines, 1 + lines / 64, lines * p->job.k, copy_features, &t);
+}
+
+/* ---- through the window, as many images at a time as a field holds ------------------------------- */
+
+static size_t panels_bytes(const conv_plan *p) {
+  return (gemm_whole_b_bytes(p->job.kernel, p->job.n, p->job.k) + 63) / 64 * 64;
+}
+
+static ttpu_status run_windowed(conv_plan *p, char *workspace) {
+  const conv_plain *c = p->patches.conv;
+  gemm_job *j = &p->job;
+  char *panels = workspace + p->kernel_bytes, *field = panels + panels_bytes(p);
+  copy_kernel(p, workspace);
+  gemm_pack_whole_b(j, panels);
+  j->b.panels = panels;
+  conv_window_start(&p->window, field);
+  for (; p->first_image < c->images; p->first_image += p->window.images) {
+    j->batch = min64(p->window.images, c->images - p->first_image);
+    j->c = c->out + p->first_image * c->out_image * (int64_t)base_dtype_bytes(c->out_dtype);
+    conv_window_fill(&p->window, p->first_image, j->batch);
+    BASE_TRY(gemm_job_run(j, field + conv_window_workspace(&p->window)));
+  }
+  return TTPU_OK;
+}
 
 /* With `bytes` only measures. */
 static ttpu_status run_plain(const conv_plain *c, char *workspace, size_t *bytes) {
@@ -417,13 +481,11 @@ static ttpu_status run_plain(const conv_plain *c, char *workspace, size_t *bytes
   plan(c, &p, workspace);
   if (bytes) {
     *bytes = p.kernel_bytes + gemm_job_workspace(&p.job);
+    if (p.windowed) *bytes += panels_bytes(&p) + conv_window_workspace(&p.window);
     return TTPU_OK;
   }
-  if (p.kernel_bytes) {
-    copy_task t = {.plan = &p, .to = workspace};
-    const int64_t lines = c->groups * c->features;
-    base_pool_run(lines, 1 + lines / 64, lines * p.job.k, copy_features, &t);
-  }
+  if (p.windowed) return run_windowed(&p, workspace);
+  copy_kernel(&p, workspace);
   return gemm_job_run(&p.job, workspace ? workspace + p.kernel_bytes : NULL);
 }
 

@@ -5,7 +5,7 @@
  * pixel, row-major), and k runs over input features and window taps. Where features are contiguous in the input k has them
  * innermost, else taps are innermost. One panel of positions is filled by conv_pack.c in one of two ways, whichever
  * has longer contiguous runs: by lanes (for one k, a row of neighbouring pixels) or by k (for one position, a run
- * of features or of taps).
+ * of features or of taps). conv_window.c does without panels.
  */
 #ifndef TTPU_SOFT_KERN_CONV_INT_H
 #define TTPU_SOFT_KERN_CONV_INT_H
@@ -44,6 +44,29 @@ typedef struct conv_patches {
 
 void conv_pack_positions(const void *patches, int64_t batch, int64_t line0, int lines, int width, int64_t k0,
                          int64_t count, void *dst);
+
+/* Positions that are read without panels, from a field (conv_window.c). Strides are in groups of kr values. */
+typedef struct conv_window {
+  const conv_plain *conv;
+  const gemm_kernel *kernel;
+  bool channels_inner;
+  bool in_place;           /* the input is the field */
+  int64_t channel_groups;  /* of kr channels */
+  int64_t low[3], size[3]; /* the input positions that the field holds */
+  int64_t images;          /* that a field holds */
+  int64_t image, group, spatial[3];
+  const char *field;
+  gemm_window window;
+} conv_window;
+
+/* Does the convolution go that way? k's order: with channels_inner tap, channel; else group of channels, tap, channel. */
+bool conv_window_plan(const conv_plain *c, const gemm_kernel *kernel, bool channels_inner, conv_window *w);
+size_t conv_window_workspace(const conv_window *w);
+void conv_window_start(conv_window *w, void *workspace);                    /* makes w->window */
+void conv_window_fill(conv_window *w, int64_t first_image, int64_t images); /* at most w->images */
+void conv_pair_rows_avx512(int64_t n, const uint16_t *a, const uint16_t *b, uint16_t *to);
+/* Pairs of rows of n, one behind the other, interleaved: of each pair to[2*i] = from[i], to[2*i + 1] = from[n + i]; n <= 16. */
+void conv_pair_taps_avx512(int64_t pairs, int n, const uint16_t *from, uint16_t *to);
 
 /* Neighbouring lanes that read the input `step` elements apart. */
 typedef struct conv_segment {

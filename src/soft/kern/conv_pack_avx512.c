@@ -68,6 +68,29 @@ void conv_fill_rows_avx512_4(const conv_segment *segments, int count, int64_t st
   else fill_4(parts, ends, vectors, step, width, rows, src, src_step, dst, dst_step);
 }
 
+/* a[0] b[0] a[1] b[1] ..., n of each. */
+void conv_pair_rows_avx512(int64_t n, const uint16_t *a, const uint16_t *b, uint16_t *to) {
+  const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  for (int64_t i = 0; i < n; i += 32) {
+    const __mmask32 mask = n - i >= 32 ? ~0u : _bzhi_u32(~0u, (unsigned)(n - i));
+    const __m512i x = _mm512_maskz_loadu_epi16(mask, a + i), y = _mm512_maskz_loadu_epi16(mask, b + i);
+    const __m512i even = _mm512_unpacklo_epi16(x, y), odd = _mm512_unpackhi_epi16(x, y); /* of each 128 bits */
+    const uint64_t spread = n - i >= 32 ? ~0ull : _bzhi_u64(~0ull, (unsigned)(2 * (n - i)));
+    _mm512_mask_storeu_epi16(to + 2 * i, (__mmask32)spread, _mm512_permutex2var_epi64(even, low, odd));
+    if (n - i > 16)
+      _mm512_mask_storeu_epi16(to + 2 * i + 32, (__mmask32)(spread >> 32), _mm512_permutex2var_epi64(even, high, odd));
+  }
+}
+
+void conv_pair_taps_avx512(int64_t pairs, int n, const uint16_t *from, uint16_t *to) {
+  uint16_t order[32];
+  for (int i = 0; i < 32; ++i) order[i] = (uint16_t)(i / 2 + i % 2 * n);
+  const __m512i index = _mm512_loadu_si512(order);
+  const __mmask32 mask = _bzhi_u32(~0u, (unsigned)(2 * n));
+  for (int64_t i = 0; i < pairs; ++i, from += 2 * n, to += 2 * n)
+    _mm512_mask_storeu_epi16(to, mask, _mm512_permutexvar_epi16(index, _mm512_maskz_loadu_epi16(mask, from)));
+}
+
 SIMD_INLINE __m512i load_part_2(const uint16_t *at, __mmask32 mask, int64_t step, __m512i old) {
   if (step == 1) return _mm512_mask_loadu_epi16(old, mask, at);
   /* 4-byte lanes whose low halves are wanted: mask them, drop the high halves */

@@ -155,18 +155,34 @@ static int64_t cost(const gemm_job *j) {
   return ns > 1e15 ? (int64_t)1e15 : (int64_t)ns;
 }
 
+/* Rows in the panel that starts at row r of `rows`: as even as can be, so that a remainder of one row is not a panel
+ * of its own. */
+static int panel_rows(const gemm_kernel *kernel, int64_t rows) {
+  return (int)ceil_div(rows, ceil_div(rows, kernel->mr));
+}
+
+/* What the rows of a tile are a multiple of. */
+static int64_t row_unit(const gemm_job *j) {
+  if (!j->a.window) return j->kernel->mr;
+  const int64_t run = j->a.window->run;
+  return run <= 4 * j->kernel->mr ? run : panel_rows(j->kernel, run);
+}
+
 static gemm_blocking block(const gemm_job *j) {
   const gemm_kernel *kernel = j->kernel;
   const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed), ab = (int64_t)base_dtype_bytes(kernel->acc);
   const int64_t l2 = base_cpu()->l2_bytes ? base_cpu()->l2_bytes : 512 << 10;
+  const int64_t unit = row_unit(j);
   const int threads = base_pool_size();
   gemm_blocking s = {.direct = stores_directly(j)};
   s.kc = block_of_k(kernel, j->k);
   const int64_t most_mc = max64(kernel->mr, l2 / 4 / (s.kc * pb) / kernel->mr * kernel->mr);
-  const int64_t most_cols = max64(kernel->nr, l2 / 2 / (s.kc * pb) / kernel->nr * kernel->nr);
+  /* With a window B's columns stay in L2, for all of k, while the lines of all batch entries pass by. */
+  const int64_t b_lines = j->a.window ? gemm_padded(kernel, j->k) : s.kc;
+  const int64_t most_cols = max64(kernel->nr, l2 / 2 / (b_lines * pb) / kernel->nr * kernel->nr);
   const int64_t most_rows = s.direct ? 2 * most_mc : max64(kernel->mr, min64(most_mc, l2 / 2 / (most_cols * ab)));
   s.tile_cols = even_piece(j->n, most_cols, kernel->nr);
-  s.tile_rows = even_piece(j->m, most_rows, kernel->mr);
+  s.tile_rows = even_piece(j->m, most_rows, unit);
   /* Enough tasks for all threads, as long as a task is worth handing over. */
   const double task = work(j) / (double)j->batch;
   for (;;) {
@@ -175,20 +191,21 @@ static gemm_blocking block(const gemm_job *j) {
     const int64_t tasks = s.row_tiles * s.col_tiles * j->batch;
     const double each = task / (double)(s.row_tiles * s.col_tiles);
     if (threads == 1 || (tasks >= threads && (each < 5e7 || tasks >= 4 * threads)) || each < 4e6) break;
-    const bool by_cols = s.tile_cols > kernel->nr && (s.tile_cols >= s.tile_rows || s.tile_rows <= kernel->mr);
-    if (!by_cols && s.tile_rows <= kernel->mr) break;
+    /* Columns that a function packs are packed again for each tile of rows: it stays one as long as there are columns. */
+    const bool by_cols = s.tile_cols > kernel->nr && (s.tile_cols >= s.tile_rows || s.tile_rows <= unit || j->b.pack);
+    if (!by_cols && (s.tile_rows <= unit || (j->b.pack && tasks >= threads))) break;
     if (by_cols) s.tile_cols = round_up(ceil_div(s.tile_cols, 2), kernel->nr);
-    else s.tile_rows = round_up(ceil_div(s.tile_rows, 2), kernel->mr);
+    else s.tile_rows = round_up(ceil_div(s.tile_rows, 2), unit);
   }
-  s.mc = min64(most_mc, s.tile_rows);
+  s.mc = j->a.window ? s.tile_rows : min64(most_mc, s.tile_rows);
   const int64_t kc = gemm_padded(kernel, s.kc), all_k = gemm_padded(kernel, j->k);
-  s.whole_a = s.col_tiles > 1 && s.tile_rows * all_k * pb <= l2 / 2;
+  s.whole_a = !j->a.window && s.col_tiles > 1 && s.tile_rows * all_k * pb <= l2 / 2;
   /* Two tasks for each thread are enough for balance: more would pack A more often. */
   s.col_group = !s.whole_a     ? 1
                 : threads == 1 ? s.col_tiles
                                : max64(1, min64(s.col_tiles, s.row_tiles * s.col_tiles * j->batch / (2 * threads)));
   const int64_t overhang = kernel->a_by_rows ? kernel->mr * kc * pb : 64; /* tiles are loaded whole */
-  s.a_bytes = round_up((s.whole_a ? s.tile_rows * all_k : s.mc * kc) * pb + overhang, 64);
+  s.a_bytes = j->a.window ? 0 : round_up((s.whole_a ? s.tile_rows * all_k : s.mc * kc) * pb + overhang, 64);
   s.b_bytes = j->b.panels ? 0 : round_up(s.tile_cols * kc * pb, 64);
   s.tile_bytes = s.direct ? 0 : round_up(s.tile_rows * s.tile_cols * ab, 64);
   s.worker_bytes = s.a_bytes + s.b_bytes + s.tile_bytes + 64; /* 64: workers' parts fall into different sets */
@@ -203,12 +220,6 @@ static void pack_panel(const gemm_kernel *kernel, gemm_side side, const gemm_ope
   else
     gemm_pack(kernel, side, o->dtype, lines, width, count,
               at(o->data, o->dtype, batch * o->batch + line0 * o->line + k0 * o->k), o->line, o->k, dst);
-}
-
-/* Rows in the panel that starts at row r of `rows`: as even as can be, so that a remainder of one row is not a panel
- * of its own. */
-static int panel_rows(const gemm_kernel *kernel, int64_t rows) {
-  return (int)ceil_div(rows, ceil_div(rows, kernel->mr));
 }
 
 typedef struct gemm_task {
@@ -231,6 +242,22 @@ static void multiply_block(const gemm_kernel *kernel, int64_t count, int64_t row
     for (int64_t row = 0; row < rows; row += height, ap += a_panel)
       kernel->run(count, (int)min64(height, rows - row), wide, ap, b, c + (row * c_row + col) * ab, c_row, accumulate);
   }
+}
+
+/* The same for rows that are read through a window: a panel ends where their run does. */
+static void multiply_window(const gemm_job *j, int64_t batch, int64_t row0, int64_t rows, int64_t k0, int64_t count,
+                            int64_t cols, const char *b, int64_t b_panel, char *c, int64_t c_row, bool accumulate) {
+  const gemm_kernel *kernel = j->kernel;
+  const gemm_window *w = j->a.window;
+  const int64_t ab = (int64_t)base_dtype_bytes(kernel->acc), height = panel_rows(kernel, w->run);
+  for (int64_t col = 0; col < cols; col += kernel->nr, b += b_panel)
+    for (int64_t row = 0; row < rows;) {
+      const int64_t x = (row0 + row) % w->run;
+      const int64_t lines = min64(min64(height - x % height, w->run - x), rows - row);
+      kernel->window(count, (int)lines, (int)min64(kernel->nr, cols - col), w->line(w->ctx, batch, row0 + row), w->step,
+                     w->offsets + k0 / kernel->kr, b, c + (row * c_row + col) * ab, c_row, accumulate);
+      row += lines;
+    }
 }
 
 /* Rows row0 .. row0+rows of A for one block of k, in panels. */
@@ -298,10 +325,15 @@ static void run_tile(const gemm_task *t, int64_t batch, int64_t row0, int64_t ro
     char *all_a = t->a_panels ? t->a_panels + row0 * gemm_padded(kernel, j->k) * pb : s->whole_a ? workspace : NULL;
     for (int64_t r = 0; r < rows; r += s->mc) {
       const int64_t block_rows = min64(s->mc, rows - r);
+      const bool accumulate = k0 > 0 || (s->direct && j->beta == 1);
+      if (j->a.window) {
+        multiply_window(j, batch, row0 + r, block_rows, k0, count, cols, b, b_panel, c + r * c_row * ab, c_row,
+                        accumulate);
+        continue;
+      }
       char *a = all_a ? all_a + offset_in_a(kernel, rows, r, k0, count) : workspace;
       if (!packed) pack_rows(j, batch, row0 + r, block_rows, k0, count, a);
-      multiply_block(kernel, count, block_rows, a, cols, b, b_panel, c + r * c_row * ab, c_row,
-                     k0 > 0 || (s->direct && j->beta == 1));
+      multiply_block(kernel, count, block_rows, a, cols, b, b_panel, c + r * c_row * ab, c_row, accumulate);
     }
     k0 += count;
   } while (k0 < j->k);
@@ -315,8 +347,10 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
   const int64_t groups = ceil_div(s->col_tiles, s->col_group);
   if (j->kernel->begin) j->kernel->begin();
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t row0 = i % s->row_tiles * s->tile_rows, batch = i / (s->row_tiles * groups);
-    const int64_t first = i / s->row_tiles % groups * s->col_group, last = min64(s->col_tiles, first + s->col_group);
+    const int64_t row0 = i % s->row_tiles * s->tile_rows, rest = i / s->row_tiles;
+    const int64_t batch = j->a.window ? rest % j->batch : rest / groups;
+    const int64_t first = (j->a.window ? rest / j->batch : rest % groups) * s->col_group,
+                  last = min64(s->col_tiles, first + s->col_group);
     for (int64_t col = first; col < last; ++col)
       run_tile(t, batch, row0, min64(s->tile_rows, j->m - row0), col * s->tile_cols,
                min64(s->tile_cols, j->n - col * s->tile_cols), t->a_panels || (s->whole_a && col > first),
@@ -349,8 +383,7 @@ static void pack_b_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
     }
 }
 
-/* All of a job's B into panels, on the pool. */
-static void pack_whole_b(const gemm_job *j, void *to) {
+void gemm_pack_whole_b(const gemm_job *j, void *to) {
   const pack_task t = {.kernel = j->kernel,
                        .b = j->b,
                        .n = j->n,
@@ -361,7 +394,7 @@ static void pack_whole_b(const gemm_job *j, void *to) {
   base_pool_run(t.panels, 1, j->n * j->k, pack_b_tasks, (void *)(uintptr_t)&t);
 }
 
-static size_t whole_b_bytes(const gemm_kernel *kernel, int64_t n, int64_t k) {
+size_t gemm_whole_b_bytes(const gemm_kernel *kernel, int64_t n, int64_t k) {
   /* Only the last block of k has padding: block_of_k gives multiples of the unit. */
   return (size_t)(round_up(n, kernel->nr) * gemm_padded(kernel, k)) * base_dtype_bytes(kernel->packed);
 }
@@ -374,7 +407,7 @@ static bool packs_b_first(const gemm_job *j, const gemm_blocking *s) {
 /* Would several tasks pack the same rows of A, in a product that is long enough for a barrier? */
 static bool packs_a_first(const gemm_job *j, const gemm_blocking *s) {
   const int64_t sharers = ceil_div(s->col_tiles, s->col_group) * j->batch;
-  return !j->a.pack && (j->batch == 1 || j->a.batch == 0) && j->k > 0 && sharers > 1 && work(j) > 1e8;
+  return !j->a.pack && !j->a.window && (j->batch == 1 || j->a.batch == 0) && j->k > 0 && sharers > 1 && work(j) > 1e8;
 }
 
 static ttpu_status pack_whole_a(gemm_task *t) {
@@ -396,9 +429,9 @@ static ttpu_status run_blocked(const gemm_job *given, void *workspace) {
   void *own = NULL, *panels = NULL;
   ttpu_status status = TTPU_OK;
   if (packs_b_first(j, &s)) {
-    panels = kern_scratch_new(whole_b_bytes(j->kernel, j->n, j->k));
-    if (!panels) return base_no_memory(whole_b_bytes(j->kernel, j->n, j->k));
-    pack_whole_b(j, panels);
+    panels = kern_scratch_new(gemm_whole_b_bytes(j->kernel, j->n, j->k));
+    if (!panels) return base_no_memory(gemm_whole_b_bytes(j->kernel, j->n, j->k));
+    gemm_pack_whole_b(j, panels);
     j->b.panels = panels;
     s = block(j);
   }
@@ -423,7 +456,7 @@ enum { SMALL_TILE_BYTES = 16384, SMALL_B_BYTES = 32768 };
 
 static bool is_small(const gemm_job *j) {
   const gemm_kernel *kernel = j->kernel;
-  if (!kernel->direct || j->a.pack || j->b.pack || j->b.panels) return false;
+  if (!kernel->direct || j->a.pack || j->a.window || j->b.pack || j->b.panels) return false;
   if (!same_kind(j->a.dtype, kernel->packed) || !same_kind(j->b.dtype, kernel->packed)) return false;
   if (j->m > 96 || j->n > 96 || j->k > 128) return false;
   const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed);
@@ -469,7 +502,7 @@ enum { SKINNY_COLUMNS = 2048, SKINNY_TILE_BYTES = 32768 }; /* a task's columns a
 static const gemm_skinny *skinny_for(const gemm_job *j) {
   /* With pairs the blocked way multiplies twice as fast, which pays for packing B from here on. */
   if (j->kernel->kr == 2 && j->m > GEMM_SKINNY) return NULL;
-  if (j->m > GEMM_SKINNY_ROWS || j->b.pack || j->b.panels || j->a.pack || j->k == 0) return NULL;
+  if (j->m > GEMM_SKINNY_ROWS || j->b.pack || j->b.panels || j->a.pack || j->a.window || j->k == 0) return NULL;
   const bool dot = j->b.k == 1, axpy = j->b.line == 1;
   if ((!dot && !axpy) || j->n * j->k < 2048 || (axpy && !dot && j->n < 16) || (dot && !axpy && j->k < 16)) return NULL;
   if (j->kernel->packed != TTPU_F32 && j->kernel->packed != TTPU_F64 && j->kernel->packed != TTPU_BF16) return NULL;
@@ -587,7 +620,7 @@ ttpu_status gemm_job_run(const gemm_job *j, void *workspace) {
 size_t kern_gemm_packed_b_bytes(const kern_gemm *g) {
   const gemm_kernel *kernel = gemm_kernel_get(g->a_dtype, g->b_dtype ? g->b_dtype : g->a_dtype, g->out, g->precision);
   if (!kernel || g->n <= 0 || g->k <= 0) return 0;
-  return whole_b_bytes(kernel, g->n, g->k);
+  return gemm_whole_b_bytes(kernel, g->n, g->k);
 }
 
 ttpu_status kern_gemm_pack_b(const kern_gemm *g, void *packed) {
@@ -599,6 +632,6 @@ ttpu_status kern_gemm_pack_b(const kern_gemm *g, void *packed) {
   if (!j.kernel)
     return base_fail(TTPU_INVALID_ARGUMENT, "gemm: no product of dtypes %d and %d into %d", (int)g->a_dtype,
                      (int)b_dtype, (int)g->out);
-  if (g->n > 0 && g->k > 0) pack_whole_b(&j, packed);
+  if (g->n > 0 && g->k > 0) gemm_pack_whole_b(&j, packed);
   return TTPU_OK;
 }

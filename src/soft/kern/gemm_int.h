@@ -38,6 +38,10 @@ typedef struct gemm_kernel {
    * are read, so `cols` is a multiple of `lanes` or B's rows go on that far. */
   void (*direct)(int64_t k, int rows, int cols, const void *a, int64_t a_row, int64_t a_col, const void *b,
                  int64_t b_row, void *c, int64_t c_row, bool accumulate);
+  /* The same, with rows of A read where they lie: elements are groups of kr values, row i's group p is at
+   * a + i*a_row + offsets[p]. NULL: the kernel has none. */
+  void (*window)(int64_t k, int rows, int cols, const void *a, int64_t a_row, const int32_t *offsets, const void *b,
+                 void *c, int64_t c_row, bool accumulate);
   /* Kernels on matrix tiles. Panels are zero up to a multiple of k_unit (0: kr); A's panel is a plain matrix, each row's
    * values of k together; `begin` and `end` stand around a thread's calls of `run`. */
   int k_unit;
@@ -100,12 +104,21 @@ void gemm_convert_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src
 /* The other direction: n contiguous elements of `from` to elements of `to`, `stride` apart. */
 void gemm_store_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src, void *dst, int64_t stride);
 
+/* Lines of A that need no panels: convolution's windows. Elements are the kernel's groups of kr values. */
+typedef struct gemm_window {
+  int64_t run, step;      /* lines in a row that lie `step` apart; the line after them lies elsewhere */
+  const int32_t *offsets; /* of the groups of a line from its first */
+  const void *(*line)(const void *ctx, int64_t batch, int64_t line);
+  const void *ctx;
+} gemm_window;
+
 /* Where panels come from. */
 typedef struct gemm_operand {
   ttpu_dtype dtype;
   const void *data; /* a strided matrix */
   int64_t line, k, batch;
-  const void *panels; /* or panels of a whole B, packed before */
+  const void *panels;        /* or panels of a whole B, packed before */
+  const gemm_window *window; /* or an A that is read through kernel->window */
   /* or a function that packs one panel; data is its context */
   void (*pack)(const void *ctx, int64_t batch, int64_t line0, int lines, int width, int64_t k0, int64_t count,
                void *dst);
@@ -133,6 +146,9 @@ typedef struct gemm_job {
 
 bool gemm_job_is_blocked(const gemm_job *job); /* through packed panels: neither small nor skinny */
 size_t gemm_job_workspace(const gemm_job *job);
+/* All of B into panels, on the pool, for `panels`. */
+size_t gemm_whole_b_bytes(const gemm_kernel *kernel, int64_t n, int64_t k);
+void gemm_pack_whole_b(const gemm_job *job, void *to);
 ttpu_status gemm_job_run(const gemm_job *job, void *workspace);
 
 #endif

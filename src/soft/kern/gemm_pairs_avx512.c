@@ -19,6 +19,7 @@ SIMD_INLINE u32v dot_i16(u32v a, u32v b, u32v c) {
 #define K_PV u32v
 #define K_P(op) u32_##op
 #define K_DIRECT 0
+#define K_WINDOW 1
 
 #define K_NAME(x) bf16_##x
 #define K_ACC float
@@ -31,6 +32,8 @@ SIMD_INLINE u32v dot_i16(u32v a, u32v b, u32v c) {
 #undef K_AV
 #undef K_A
 #undef K_FMA
+#undef K_WINDOW
+#define K_WINDOW 0
 
 #define K_NAME(x) i16_##x
 #define K_ACC uint32_t
@@ -42,6 +45,10 @@ SIMD_INLINE u32v dot_i16(u32v a, u32v b, u32v c) {
 static void bf16_pairs_run(int64_t k, int rows, int cols, const void *a, const void *b, void *c, int64_t c_row,
                            bool accumulate) {
   bf16_run((k + 1) / 2, rows, cols, a, b, c, c_row, accumulate);
+}
+static void bf16_pairs_window(int64_t k, int rows, int cols, const void *a, int64_t a_row, const int32_t *offsets,
+                              const void *b, void *c, int64_t c_row, bool accumulate) {
+  bf16_window((k + 1) / 2, rows, cols, a, a_row, offsets, b, c, c_row, accumulate);
 }
 static void i16_pairs_run(int64_t k, int rows, int cols, const void *a, const void *b, void *c, int64_t c_row,
                           bool accumulate) {
@@ -56,7 +63,8 @@ const gemm_kernel gemm_bf16_avx512bf16_14x32 = {.name = "gemm_bf16_avx512bf16_14
                                                 .lanes = F32_LANES,
                                                 .packed = TTPU_BF16,
                                                 .acc = TTPU_F32,
-                                                .run = bf16_pairs_run};
+                                                .run = bf16_pairs_run,
+                                                .window = bf16_pairs_window};
 const gemm_kernel gemm_i16_avx512vnni_14x32 = {.name = "gemm_i16_avx512vnni_14x32",
                                                .mr = 14,
                                                .nr = 32,
