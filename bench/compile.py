@@ -54,7 +54,9 @@ def bert():
 
 
 def t5():
-    config = transformers.T5Config(vocab_size=1000, d_model=256, d_kv=32, d_ff=1024, num_layers=4, num_heads=8)
+    config = transformers.T5Config(
+        vocab_size=1000, d_model=256, d_kv=32, d_ff=1024, num_layers=4, num_heads=8, decoder_start_token_id=0
+    )
     return transformers.T5ForConditionalGeneration(config), {"input_ids": tokens(2, 96), "labels": tokens(2, 48)}
 
 
