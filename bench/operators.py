@@ -14,7 +14,7 @@ from collections.abc import Callable
 from torch.nn import functional
 
 import torch
-import torch_tpu  # noqa: F401 - where autoloading is switched off
+import torch_tpu
 
 Inputs = list[torch.Tensor]
 Case = tuple[str, Callable[[], Inputs], Callable[..., object]]
@@ -199,6 +199,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
+        torch.tpu.init()
+        torch_tpu._C.set_threads(options.threads)
     missed = False
     for group in options.groups or GROUPS:
         cases, target = GROUPS[group]
