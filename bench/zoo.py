@@ -2,9 +2,10 @@
 
 Random weights at the sizes of the published small variants (fewer layers where they only repeat), no settings on
 either side, both in turns in one process. `python bench/zoo.py` measures everything, `python bench/zoo.py gpt2 resnet
---dtype f32` some of it, `--quick` fewer rounds, `--profile SECONDS` runs the parts on tpu alone, for a profiler. On a
-machine where others work too, `--threads 1` is to be trusted more: with one thread on each side it counts processor
-time instead of the clock's.
+--dtype f32` some of it, `--quick` fewer rounds, `--profile SECONDS` runs the parts on tpu alone, for a profiler.
+`--beside eager` compares compiled with eager, both on tpu, `--beside threads` all threads with one. On a machine where
+others work too, `--threads 1` is to be trusted more: with one thread on each side it counts processor time instead of
+the clock's.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import transformers
 from torch.nn import functional
@@ -258,12 +260,13 @@ MODES = {"forward": forward, "train": train, "decode": decode}
 MODES_OF = {"gpt2": [*MODES], "smollm2": ["decode"], "smollm2_8": ["decode"]}  # of others all but decode
 
 
-def program(part: str, mode: str, device: str, dtype: torch.dtype) -> Callable[[], None]:
+def program(part: str, mode: str, device: str, dtype: torch.dtype, compiled: bool = False) -> Callable[[], None]:
     """One part on one device; the same seed makes the same model."""
     torch.manual_seed(0)
     model, batch = MODELS[part]()
     batch = {n: (t.to(dtype) if t.is_floating_point() and n != "when" else t).to(device) for n, t in batch.items()}
-    return MODES[mode](copy.deepcopy(model).to(device, dtype), batch)
+    model = copy.deepcopy(model).to(device, dtype)
+    return MODES[mode](torch.compile(model) if compiled else model, batch)
 
 
 def interleaved(programs: list[Callable[[], None]], seconds: float, least: int) -> list[list[float]]:
@@ -282,30 +285,51 @@ def interleaved(programs: list[Callable[[], None]], seconds: float, least: int) 
     return taken
 
 
-def measure(part: str, mode: str, dtype: str, quick: bool) -> float:
-    """Print the row of one part, give its ratio."""
-    programs = [program(part, mode, device, DTYPES[dtype]) for device in ("cpu", "tpu")]
-    cpu, tpu = interleaved(programs, 1.0 if quick else 4.0, 3 if quick else 5)
-    ratio = statistics.median(c / t for c, t in zip(cpu, tpu, strict=True))
-    row = f"{part + ' ' + mode:<18}{dtype:<6}{statistics.median(cpu) * 1e3:>10.1f}{statistics.median(tpu) * 1e3:>10.1f}"
-    print(f"{row}{ratio:>8.2f}{min(cpu) / min(tpu):>8.2f}", flush=True)
+def compare(part: str, mode: str, dtype: str, programs: list[Callable[[], None]], quick: bool) -> float:
+    """Print the row of a part, two programs beside each other; give their ratio."""
+    first, second = interleaved(programs, 1.0 if quick else 4.0, 3 if quick else 5)
+    ratio = statistics.median(a / b for a, b in zip(first, second, strict=True))
+    medians = [statistics.median(times) * 1e3 for times in (first, second)]
+    row = f"{part + ' ' + mode:<18}{dtype:<6}{medians[0]:>10.1f}{medians[1]:>10.1f}"
+    print(f"{row}{ratio:>8.2f}{min(first) / min(second):>8.2f}", flush=True)
     return ratio
 
 
-def measure_threads(part: str, mode: str, dtype: str, quick: bool) -> float:
-    """Print what tpu takes with one thread and with all, give the ratio."""
-    run, threads = program(part, mode, "tpu", DTYPES[dtype]), torch.get_num_threads()
+def beside_cpu(part: str, mode: str, dtype: str) -> list[Callable[[], None]]:
+    """The part on the CPU and on tpu."""
+    return [program(part, mode, device, DTYPES[dtype]) for device in ("cpu", "tpu")]
+
+
+def beside_eager(part: str, mode: str, dtype: str) -> list[Callable[[], None]]:
+    """The part on tpu, eager and compiled."""
+    return [program(part, mode, "tpu", DTYPES[dtype], compiled) for compiled in (False, True)]
+
+
+def beside_one_thread(part: str, mode: str, dtype: str) -> list[Callable[[], None]]:
+    """The part on tpu, with one thread and with all."""
+    run = program(part, mode, "tpu", DTYPES[dtype])
 
     def with_threads(count: int) -> None:
         torch_tpu._C.set_threads(count)
         run()
 
-    each = [functools.partial(with_threads, count) for count in (1, threads)]
-    one, all_of_them = interleaved(each, 1.0 if quick else 4.0, 3 if quick else 5)
-    medians = [statistics.median(times) * 1e3 for times in (one, all_of_them)]
-    row = f"{part + ' ' + mode:<18}{dtype:<6}{medians[0]:>10.1f}{medians[1]:>10.1f}"
-    print(f"{row}{medians[0] / medians[1]:>8.2f}{min(one) / min(all_of_them):>8.2f}", flush=True)
-    return medians[0] / medians[1]
+    return [functools.partial(with_threads, count) for count in (1, torch.get_num_threads())]
+
+
+class Comparison(NamedTuple):
+    """What stands beside what: a row's programs, their columns, the mean that is wanted and the least ratio."""
+
+    programs: Callable[[str, str, str], list[Callable[[], None]]]
+    columns: tuple[str, str]
+    targets: dict[str, float]
+    least: float
+
+
+COMPARISONS = {
+    "cpu": Comparison(beside_cpu, ("CPU ms", "tpu ms"), {"f32": 1.25, "bf16": 1.4}, 1.0),
+    "eager": Comparison(beside_eager, ("eager ms", "compiled"), {"f32": 1.0, "bf16": 1.0}, 1.0),
+    "threads": Comparison(beside_one_thread, ("1 thread", "all, ms"), {"f32": 1.8, "bf16": 1.8}, 1.0),
+}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -314,7 +338,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=DTYPES, action="append")
     parser.add_argument("--mode", choices=MODES, action="append")
     parser.add_argument("--threads", type=int, help="on each side")
-    parser.add_argument("--scaling", action="store_true", help="tpu with one thread beside tpu with all")
+    parser.add_argument("--beside", choices=COMPARISONS, default="cpu", help="the CPU; or tpu's eager mode, one thread")
     parser.add_argument("--quick", action="store_true", help="a second for each row")
     parser.add_argument("--profile", type=float, metavar="SECONDS", help="run the parts on tpu alone")
     parsed = parser.parse_args(arguments)
@@ -340,18 +364,14 @@ def main(arguments: list[str]) -> int:
                 run = program(part, mode, "tpu", DTYPES[dtype])
                 interleaved([run], options.profile, 1)
             continue
-        first, second = ("1 thread", f"{torch.get_num_threads()}, ms") if options.scaling else ("CPU ms", "tpu ms")
-        columns = f"{first:>10}{second:>10}{'speed':>8}{'of best':>8}"
+        beside = COMPARISONS[options.beside]
+        columns = f"{beside.columns[0]:>10}{beside.columns[1]:>10}{'speed':>8}{'of best':>8}"
         print(f"{'model':<18}{'dtype':<6}{columns}   {torch.get_num_threads()} threads")
-        one = measure_threads if options.scaling else measure
-        ratios = [one(part, mode, dtype, options.quick) for part, mode in rows]
-        mean = statistics.geometric_mean(ratios)
-        if options.scaling:
-            print(f"{dtype}: geometric mean {mean:.2f} (target 1.8), least {min(ratios):.2f}")
-            continue
-        target = 1.25 if dtype == "f32" else 1.4
-        missed |= mean < target or min(ratios) < 1.0
-        print(f"{dtype}: geometric mean {mean:.2f} (target {target}), least {min(ratios):.2f} (target 1.00)")
+        ratios = [compare(part, mode, dtype, beside.programs(part, mode, dtype), options.quick) for part, mode in rows]
+        mean, target = statistics.geometric_mean(ratios), beside.targets[dtype]
+        missed |= mean < target or min(ratios) < beside.least
+        least = f"least {min(ratios):.2f} (target {beside.least:.2f})"
+        print(f"{dtype}: geometric mean {mean:.2f} (target {target}), {least}")
     return int(missed)
 
 

@@ -1,6 +1,8 @@
 """torch.compile: graphs on tpu give what eager mode gives, to the bit where both run the same operators."""
 
+import importlib
 import os
+import pathlib
 import unittest.mock
 
 import pytest
@@ -74,6 +76,23 @@ def test_model(name):
         same({n: p.grad for n, p in model.named_parameters() if p.grad is not None}, expected, rtol=1e-5, atol=1e-6)
         optimizer.step()
         optimizer.zero_grad()
+
+
+@pytest.mark.skipif(not EVERY_MODEL, reason="they are large: make test-all")
+@pytest.mark.parametrize("name", "gpt2 llama bert vit resnet whisper t5 mamba mixtral unet".split())
+def test_model_of_the_benchmarks(name, monkeypatch):
+    """Loss and gradients with dropout, twice."""
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parent.parent / "bench")
+    model, batch = importlib.import_module("zoo").MODELS[name]()
+    model, batch = model.to("tpu").train(), {key: value.to("tpu") for key, value in batch.items()}
+    compiled = torch.compile(model)
+    for seed in range(2):
+        results = []
+        for call in (model, compiled):
+            torch.manual_seed(seed)
+            loss = call(**batch)["loss"]
+            results.append((loss, gradients(model, loss)))
+        same(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_encoder_in_every_mode():
