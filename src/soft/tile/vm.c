@@ -164,6 +164,13 @@ static void distribute(const frame *t, const tile_port *port, const uint8_t *s) 
 
 /* ---- instructions ----------------------------------------------------------------------------- */
 
+enum { SHORTEST_RUN = 32 };
+
+/* Is a tile in memory in contiguous runs that are long enough to be converted one by one? */
+static bool has_runs(const frame *t, const tile_port *port) {
+  return port->level == TILE_FULL && port->mode != PORT_SCALAR && port->lane == port->bytes && t->len >= SHORTEST_RUN;
+}
+
 /* run_load and run_store are not inlined: what they take from the stack must go when they return. */
 static int64_t port_lanes(const frame *t, const tile_port *port) {
   return port->mode == PORT_SCALAR ? 1 : t->lanes[port->level];
@@ -176,6 +183,13 @@ __attribute__((noinline)) static void run_load(const frame *t, const tile_bound_
   int64_t n = port_lanes(t, port);
   tile_fn unpack = t->b->kernels->unpack[port->dtype];
   if (port->mode == PORT_DIRECT) return unpack(n, d, t->slots[t->b->slot_count + in->a], NULL, NULL, 0);
+  if (has_runs(t, port)) {
+    float *to = d;
+    walk w = walk_begin(t, port, t->b->axis_count);
+    for (int64_t i = 0; i < t->rows * t->inner; ++i, to += t->len, walk_next(&w))
+      unpack(t->len, to, w.p, NULL, NULL, 0);
+    return;
+  }
   uint8_t *packed = alloca((size_t)(n * port->bytes) + 16);
   collect(t, port, packed);
   unpack(n, d, packed, NULL, NULL, 0);
@@ -189,6 +203,14 @@ __attribute__((noinline)) static void run_store(const frame *t, const tile_bound
   bool small = tile_is_small_float(port->dtype);
   tile_fn convert = small ? t->b->kernels->pack[port->dtype] : t->b->kernels->copy[log2_bytes(port->bytes)];
   if (port->mode == PORT_DIRECT) return convert(n, memory, s, NULL, NULL, in->scalar);
+  if (has_runs(t, port)) {
+    const int64_t step = in->scalar ? 0 : t->len * (small ? (int64_t)sizeof(float) : port->bytes);
+    const uint8_t *from = s;
+    walk w = walk_begin(t, port, t->b->axis_count);
+    for (int64_t i = 0; i < t->rows * t->inner; ++i, from += step, walk_next(&w))
+      convert(t->len, w.p, from, NULL, NULL, in->scalar);
+    return;
+  }
   if (!small && !in->scalar) return distribute(t, port, s);
   uint8_t *packed = alloca((size_t)(n * port->bytes) + 16);
   convert(n, packed, s, NULL, NULL, in->scalar);
