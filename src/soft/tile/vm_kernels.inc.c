@@ -319,17 +319,19 @@ UNSIGNED_TYPES(UNSIGNED_KERNELS)
 #define TWO_MOD(K)                                                                                                     \
   NEAR_AND_FAR2(K##_F32, float, fmod_far_f32, fmod_f32, fmodf) MAP2(map_##K##_F64, double, double, fmod(x, y))
 
-#ifdef ERF_LANES_F32 /* the instruction set's own */
-static void map_ERF_F32(int64_t n, void *d, const void *pa, const void *pb, const void *pc, unsigned scalar) {
-  UNUSED(pb), UNUSED(pc);
-  float *r = d;
-  ERF_LANES_F32(scalar & 1 ? 1 : n, r, pa);
-  if (scalar & 1) FOR_LANES(i, n - 1) r[i + 1] = r[0];
-}
+/* Functions that an instruction set may have vector loops of its own for, <KIND>_lanes. */
+#ifdef OWN_LANES_F32
+#define ONE_OWN(K)                                                                                                     \
+  static void map_##K##_F32(int64_t n, void *d, const void *pa, const void *pb, const void *pc, unsigned scalar) {     \
+    UNUSED(pb), UNUSED(pc);                                                                                            \
+    float *r = d;                                                                                                      \
+    K##_lanes(scalar & 1 && n > 1 ? 1 : n, r, pa);                                                                     \
+    if (scalar & 1) FOR_LANES(i, n - 1) r[i + 1] = r[0];                                                               \
+  }                                                                                                                    \
+  MAP1(map_##K##_F64, double, double, F64_##K(x))
 #else
-MAP1(map_ERF_F32, float, float, F32_ERF(x))
+#define ONE_OWN(K) ONE_FLOAT(K)
 #endif
-#define ONE_ERF(K) MAP1(map_##K##_F64, double, double, F64_##K(x))
 
 #define ONE(class, K) ONE_##class(K)
 #define TWO(class, K) TWO_##class(K)
@@ -673,7 +675,7 @@ FOLD_KERNELS(OR_BOOL, uint8_t, uint8_t, BITS_OR, 256)
 #define SET(K, T) t->map[IR_##K][TTPU_##T] = map_##K##_##T;
 #define SET_FLOAT(K) SET(K, F32) SET(K, F64)
 #define SET_TRIG(K) SET_FLOAT(K)
-#define SET_ERF(K) SET_FLOAT(K)
+#define SET_OWN(K) SET_FLOAT(K)
 #define SET_MOD(K) SET_FLOAT(K)
 #define SET_COMPLEX(K) SET(K, C64) SET(K, C128)
 #define SET_BOOL(K) SET(K, BOOL)

@@ -58,14 +58,60 @@ static inline __m512 erf_16(__m512 x) {
   return _mm512_mask_mov_ps(y, small, _mm512_fmadd_ps(p, x, x));
 }
 
-/* r[i] = erf(x[i]); r may be x. */
-static void erf_lanes(int64_t n, float *r, const float *x) {
-  for (int64_t i = 0; i < n; i += 16) {
-    const __mmask16 mask = n - i >= 16 ? 0xffff : (__mmask16)_bzhi_u32(0xffff, (unsigned)(n - i));
-    _mm512_mask_storeu_ps(r + i, mask, erf_16(_mm512_maskz_loadu_ps(mask, x + i)));
-  }
+/* exp, tanh and logistic of math_template.h, to the bit: one instruction scales by a power of two there. */
+static inline __m512 exp_16(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(-104), _mm512_min_ps(_mm512_set1_ps(89), x)); /* a NaN remains */
+  const __m512 round = _mm512_set1_ps(12582912.0f);
+  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(1.44269504088896341f), round), round);
+  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
+  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
+  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(1.9875691500E-4f), r, _mm512_set1_ps(1.3981999507E-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073E-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894E-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459E-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201E-1f));
+  p = _mm512_fmadd_ps(_mm512_mul_ps(p, r), r, r);
+  return _mm512_scalef_ps(_mm512_add_ps(_mm512_set1_ps(1), p), n);
 }
-#define ERF_LANES_F32 erf_lanes
+
+static inline __m512 with_sign_of(__m512 size, __m512 x) {
+  const __m512 sign = _mm512_set1_ps(-0.0f);
+  return _mm512_or_ps(_mm512_andnot_ps(sign, size), _mm512_and_ps(sign, x));
+}
+
+static inline __m512 tanh_16(__m512 x) {
+  const __m512 size = _mm512_abs_ps(x), z = _mm512_mul_ps(x, x), one = _mm512_set1_ps(1), two = _mm512_set1_ps(2);
+  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(-5.70498872745E-3f), z, _mm512_set1_ps(2.06390887954E-2f));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(-5.37397155531E-2f));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(1.33314422036E-1f));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(-3.33332819422E-1f));
+  const __m512 low = _mm512_fmadd_ps(_mm512_mul_ps(p, z), x, x);
+  const __m512 high = _mm512_sub_ps(one, _mm512_div_ps(two, _mm512_add_ps(exp_16(_mm512_mul_ps(two, size)), one)));
+  const __mmask16 is_low = _mm512_cmp_ps_mask(size, _mm512_set1_ps(0.625f), _CMP_LT_OQ);
+  const __mmask16 is_itself = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_UQ); /* zeros and NaNs */
+  return _mm512_mask_mov_ps(_mm512_mask_mov_ps(with_sign_of(high, x), is_low, low), is_itself, x);
+}
+
+static inline __m512 logistic_16(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1), e = exp_16(_mm512_or_ps(x, _mm512_set1_ps(-0.0f)));
+  const __mmask16 positive = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ);
+  const __m512 r = _mm512_div_ps(_mm512_mask_mov_ps(e, positive, one), _mm512_add_ps(one, e));
+  return _mm512_mask_mov_ps(r, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), x);
+}
+
+/* r[i] = function(x[i]); r may be x. */
+#define LANES(name, function)                                                                        \
+  static void name##_lanes(int64_t n, float *r, const float *x) {                                    \
+    for (int64_t i = 0; i < n; i += 16) {                                                            \
+      const __mmask16 mask = n - i >= 16 ? 0xffff : (__mmask16)_bzhi_u32(0xffff, (unsigned)(n - i)); \
+      _mm512_mask_storeu_ps(r + i, mask, function(_mm512_maskz_loadu_ps(mask, x + i)));              \
+    }                                                                                                \
+  }
+LANES(EXPONENTIAL, exp_16)
+LANES(TANH, tanh_16)
+LANES(LOGISTIC, logistic_16)
+LANES(ERF, erf_16)
+#define OWN_LANES_F32
 
 #define KERNELS tile_kernels_avx512
 #define MATH_FMA 1
