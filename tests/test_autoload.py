@@ -1,7 +1,5 @@
 """A plain PyTorch program gets the device by name alone, quickly, and pays nothing before the first use."""
 
-import statistics
-
 from support import in_fresh_python
 
 
@@ -60,19 +58,20 @@ print("libttpu_soft" in open("/proc/self/maps").read(), torch.tpu.is_initialized
 def test_import_time():
     """The backend adds at most 60 ms to `import torch`, or a part of it that grows with how slow the machine is now.
 
-    The time is that of loading it in a process that has imported PyTorch, so that the seconds of that are not in it.
+    The time is that of loading it in a process that has imported PyTorch, so that the seconds of that are not in it, in
+    processor time, the least of several: other tests run beside this one.
     """
     code = """
 import time
-start = time.perf_counter()
+start = time.process_time()
 import torch
-middle = time.perf_counter()
+middle = time.process_time()
 import torch_tpu
-print(middle - start, time.perf_counter() - middle)
+print(middle - start, time.process_time() - middle)
 """
     runs = [in_fresh_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.split() for _ in range(5)]
-    torch_seconds = statistics.median(float(run[0]) for run in runs)
-    added = statistics.median(float(run[1]) for run in runs)
+    torch_seconds = min(float(run[0]) for run in runs)
+    added = min(float(run[1]) for run in runs)
     assert added <= max(0.060, 0.04 * torch_seconds), (
         f"{added * 1e3:.0f} ms beside {torch_seconds * 1e3:.0f} ms of torch"
     )
