@@ -164,9 +164,8 @@ typedef struct conv_plan {
   bool windowed; /* positions are read through the window */
   bool features_in_rows;
   int64_t first_image; /* of those that the job does */
-  bool copy_kernel;    /* its k order has no single stride: a copy in order is made first */
   bool scatter;        /* positions have no single stride in the output */
-  size_t kernel_bytes;
+  size_t kernel_bytes; /* of a copy in the order of k, where the kernel has no single stride in it; else 0 */
 } conv_plan;
 
 /* The window covers single pixels and those have one stride: the input is a matrix as it lies. */
@@ -231,7 +230,6 @@ static void plan_kernel(const conv_plain *c, conv_plan *p, const void *copy) {
     strides[at] = c->kernel_spatial[d];
   }
   const bool in_order = grouped_channels(p) == 1 && collapses(4, sizes, strides, &stride);
-  p->copy_kernel = !in_order;
   p->kernel_bytes = 0;
   o->dtype = c->kernel_dtype;
   if (in_order) {
@@ -438,8 +436,6 @@ static void copy_features(void *ctx, int64_t begin, int64_t end, int worker) {
   }
 }
 
-/* ---- entry ----------------------------------------------------------------------------------- */
-
 static void copy_kernel(const conv_plan *p, void *to) {
   const conv_plain *c = p->patches.conv;
   copy_task t = {.plan = p, .to = to};
@@ -469,6 +465,8 @@ static ttpu_status run_windowed(conv_plan *p, char *workspace) {
   }
   return TTPU_OK;
 }
+
+/* ---- entry ----------------------------------------------------------------------------------- */
 
 /* With `bytes` only measures. */
 static ttpu_status run_plain(const conv_plain *c, char *workspace, size_t *bytes) {

@@ -62,7 +62,7 @@ typedef struct conv_window {
 /* Does the convolution go that way? k's order: with channels_inner tap, channel; else group of channels, tap, channel. */
 bool conv_window_plan(const conv_plain *c, const gemm_kernel *kernel, bool channels_inner, conv_window *w);
 size_t conv_window_workspace(const conv_window *w);
-void conv_window_start(conv_window *w, void *workspace);                    /* makes w->window */
+void conv_window_start(conv_window *w, void *workspace);                    /* makes w->window.offsets */
 void conv_window_fill(conv_window *w, int64_t first_image, int64_t images); /* at most w->images */
 void conv_pair_rows_avx512(int64_t n, const uint16_t *a, const uint16_t *b, uint16_t *to);
 /* Pairs of rows of n, one behind the other, interleaved: of each pair to[2*i] = from[i], to[2*i + 1] = from[n + i]; n <= 16. */

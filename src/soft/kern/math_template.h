@@ -48,6 +48,13 @@ MATH_INLINE double fma_f64(double a, double b, double c) { return MATH_FMA ? __b
 /* ---- float ------------------------------------------------------------------------------------ */
 
 static const float round_f32 = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
+static const float log2_e_f32 = 1.44269504088896341f, ln2_high_f32 = 0.693359375f, ln2_low_f32 = -2.12194440e-4f;
+static const float exp_least_f32 = -104.0f, exp_most_f32 = 89.0f; /* beyond, exp is 0 and infinity */
+static const float exp_terms_f32[6] = {1.9875691500E-4f, 1.3981999507E-3f, 8.3334519073E-3f,
+                                       4.1665795894E-2f, 1.6666665459E-1f, 5.0000001201E-1f};
+static const float tanh_low_f32 = 0.625f; /* below, tanh is a polynomial */
+static const float tanh_terms_f32[5] = {-5.70498872745E-3f, 2.06390887954E-2f, -5.37397155531E-2f, 1.33314422036E-1f,
+                                        -3.33332819422E-1f};
 static const double round_f64 = 6755399441055744.0; /* 1.5 * 2^52 */
 
 MATH_INLINE float pow2_f32(int32_t n) { return f32_bits((int32_t)(((uint32_t)n + 127u) << 23)); } /* -126 <= n <= 127 */
@@ -60,26 +67,26 @@ MATH_INLINE float scale_f32(float y, int32_t n) {
 
 /* exp(r) - 1 for |r| <= ln(2)/2. */
 MATH_INLINE float expm1_core_f32(float r) {
-  float p = 1.9875691500E-4f;
-  p = fma_f32(p, r, 1.3981999507E-3f);
-  p = fma_f32(p, r, 8.3334519073E-3f);
-  p = fma_f32(p, r, 4.1665795894E-2f);
-  p = fma_f32(p, r, 1.6666665459E-1f);
-  p = fma_f32(p, r, 5.0000001201E-1f);
+  float p = exp_terms_f32[0];
+  p = fma_f32(p, r, exp_terms_f32[1]);
+  p = fma_f32(p, r, exp_terms_f32[2]);
+  p = fma_f32(p, r, exp_terms_f32[3]);
+  p = fma_f32(p, r, exp_terms_f32[4]);
+  p = fma_f32(p, r, exp_terms_f32[5]);
   return fma_f32(p * r, r, r);
 }
 /* x = n*ln(2) + r. A NaN stays one in r, and n is then some integer. */
 MATH_INLINE float exp_reduce_f32(float x, int32_t *n) {
-  float shifted = fma_f32(x, 1.44269504088896341f, round_f32);
+  float shifted = fma_f32(x, log2_e_f32, round_f32);
   float k = shifted - round_f32;
   *n = (int32_t)((uint32_t)bits_f32(shifted) - (uint32_t)bits_f32(round_f32));
-  float r = fma_f32(k, -0.693359375f, x);
-  return fma_f32(k, 2.12194440e-4f, r);
+  float r = fma_f32(k, -ln2_high_f32, x);
+  return fma_f32(k, -ln2_low_f32, r);
 }
 
 MATH_INLINE float exp_f32(float x) {
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -104.0f ? -104.0f : x;
+  x = x > exp_most_f32 ? exp_most_f32 : x;
+  x = x < exp_least_f32 ? exp_least_f32 : x;
   int32_t n;
   float r = exp_reduce_f32(x, &n);
   return scale_f32(1.0f + expm1_core_f32(r), n);
@@ -145,15 +152,15 @@ MATH_INLINE float log1p_f32(float x) {
 
 MATH_INLINE float tanh_f32(float x) {
   float a = fabsf(x), z = x * x;
-  float p = -5.70498872745E-3f;
-  p = fma_f32(p, z, 2.06390887954E-2f);
-  p = fma_f32(p, z, -5.37397155531E-2f);
-  p = fma_f32(p, z, 1.33314422036E-1f);
-  p = fma_f32(p, z, -3.33332819422E-1f);
+  float p = tanh_terms_f32[0];
+  p = fma_f32(p, z, tanh_terms_f32[1]);
+  p = fma_f32(p, z, tanh_terms_f32[2]);
+  p = fma_f32(p, z, tanh_terms_f32[3]);
+  p = fma_f32(p, z, tanh_terms_f32[4]);
   float small = fma_f32(p * z, x, x);
   float large = copysignf(1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f), x);
   large = (x != x) | (x == 0.0f) ? x : large;
-  return (a < 0.625f) & (x != 0.0f) ? small : large;
+  return (a < tanh_low_f32) & (x != 0.0f) ? small : large;
 }
 
 MATH_INLINE float logistic_f32(float x) {

@@ -203,15 +203,15 @@ __attribute__((noinline)) static void run_store(const frame *t, const tile_bound
   bool small = tile_is_small_float(port->dtype);
   tile_fn convert = small ? t->b->kernels->pack[port->dtype] : t->b->kernels->copy[log2_bytes(port->bytes)];
   if (port->mode == PORT_DIRECT) return convert(n, memory, s, NULL, NULL, in->scalar);
+  if (!small && !in->scalar) return distribute(t, port, s);
   if (has_runs(t, port)) {
-    const int64_t step = in->scalar ? 0 : t->len * (small ? (int64_t)sizeof(float) : port->bytes);
-    const uint8_t *from = s;
+    const int64_t step = in->scalar ? 0 : t->len;
+    const float *from = s;
     walk w = walk_begin(t, port, t->b->axis_count);
     for (int64_t i = 0; i < t->rows * t->inner; ++i, from += step, walk_next(&w))
       convert(t->len, w.p, from, NULL, NULL, in->scalar);
     return;
   }
-  if (!small && !in->scalar) return distribute(t, port, s);
   uint8_t *packed = alloca((size_t)(n * port->bytes) + 16);
   convert(n, packed, s, NULL, NULL, in->scalar);
   distribute(t, port, packed);

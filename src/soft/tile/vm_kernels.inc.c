@@ -10,6 +10,9 @@
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
+#if defined(__AVX512F__)
+#include "soft/tile/vm_lanes_avx512.h"
+#endif
 
 #define FOR_LANES(i, n) _Pragma("GCC ivdep") for (int64_t i = 0; i < (n); ++i)
 
@@ -319,8 +322,7 @@ UNSIGNED_TYPES(UNSIGNED_KERNELS)
 #define TWO_MOD(K)                                                                                                     \
   NEAR_AND_FAR2(K##_F32, float, fmod_far_f32, fmod_f32, fmodf) MAP2(map_##K##_F64, double, double, fmod(x, y))
 
-/* Functions that an instruction set may have vector loops of its own for, <KIND>_lanes. */
-#ifdef OWN_LANES_F32
+#if defined(__AVX512F__)
 #define ONE_OWN(K)                                                                                                     \
   static void map_##K##_F32(int64_t n, void *d, const void *pa, const void *pb, const void *pc, unsigned scalar) {     \
     UNUSED(pb), UNUSED(pc);                                                                                            \
