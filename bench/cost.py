@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from threads import use_threads
 from torch.nn import functional
 
 import torch
@@ -159,7 +160,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--plot", metavar="FILE", help="draw it (PNG or SVG)")
     options = parser.parse_args(arguments)
     if options.threads:
-        torch.set_num_threads(options.threads)
+        use_threads(options.threads)
     peak, rows = peak_rate(), {}
     print(f"{torch.get_num_threads()} threads; a product of 1024 reaches {peak / 1e9:.0f} GF/s in float32")
     print(f"{'size':<14}{'step':<9}{'CPU ms':>9}{'tpu ms':>9}{'speed':>7}{'reached':>9}{'MiB':>9}")

@@ -14,7 +14,10 @@ import statistics
 import subprocess
 import sys
 
-MODELS = "gpt2 llama bert vit resnet whisper t5 mamba mixtral unet".split()
+import zoo
+
+import torch
+
 STEPS = 3
 
 
@@ -26,10 +29,6 @@ def resident(field: str) -> int:
 
 def train(part: str, device: str) -> None:
     """Print what three steps took as JSON."""
-    import zoo
-
-    import torch
-
     run = zoo.program(part, "train", device, torch.float32)
     torch.tpu.synchronize()
     before = resident("VmRSS"), torch.tpu.memory_allocated()
@@ -51,7 +50,7 @@ def measured(part: str, device: str) -> dict:
 def main(arguments: list[str]) -> int:
     """Print the table; the exit status says whether the target was met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="; ".join(MODELS))
+    parser.add_argument("parts", nargs="*", metavar="PART", help="; ".join(zoo.TRAINED))
     parser.add_argument("--device", choices=("cpu", "tpu"), help="train one part on this device and print JSON")
     options = parser.parse_args(arguments)
     if options.device:
@@ -59,7 +58,7 @@ def main(arguments: list[str]) -> int:
         return 0
     print(f"{'MiB':<10}{'CPU resident':>14}{'tpu resident':>14}{'ratio':>8}{'tpu allocated':>15}{'ratio':>8}")
     ratios = []
-    for part in options.parts or MODELS:
+    for part in options.parts or zoo.TRAINED:
         cpu, tpu = (measured(part, device) for device in ("cpu", "tpu"))
         ratios.append([tpu[kind] / cpu["resident"] for kind in ("resident", "allocated")])
         sizes = [x / 2**20 for x in (cpu["resident"], tpu["resident"], tpu["allocated"])]

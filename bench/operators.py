@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 
+from threads import use_threads
 from torch.nn import functional
 
 import torch
-import torch_tpu
+import torch_tpu  # noqa: F401 - where autoloading is switched off
 
 Inputs = list[torch.Tensor]
 Case = tuple[str, Callable[[], Inputs], Callable[..., object]]
@@ -198,9 +199,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args(arguments)
     if options.threads:
-        torch.set_num_threads(options.threads)
-        torch.tpu.init()
-        torch_tpu._C.set_threads(options.threads)
+        use_threads(options.threads)
     missed = False
     for group in options.groups or GROUPS:
         cases, target = GROUPS[group]

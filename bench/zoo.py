@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import transformers
+from threads import use_threads
 from torch.nn import functional
 
 import torch
@@ -257,7 +258,8 @@ def decode(model: nn.Module, batch: Batch) -> Callable[[], None]:
 
 
 MODES = {"forward": forward, "train": train, "decode": decode}
-MODES_OF = {"gpt2": [*MODES], "smollm2": ["decode"], "smollm2_8": ["decode"]}  # of others all but decode
+DECODES, ONLY_DECODES = ("gpt2", "smollm2", "smollm2_8"), ("smollm2", "smollm2_8")
+TRAINED = [part for part in MODELS if part not in ONLY_DECODES]
 
 
 def program(part: str, mode: str, device: str, dtype: torch.dtype, compiled: bool = False) -> Callable[[], None]:
@@ -352,11 +354,9 @@ def main(arguments: list[str]) -> int:
     """Print the table; the exit status says whether every target was met."""
     options = parse(arguments)
     if options.threads:
-        torch.set_num_threads(options.threads)
-        torch.tpu.init()
-        torch_tpu._C.set_threads(options.threads)
+        use_threads(options.threads)
     modes = options.mode or ["forward", "train", "decode"]
-    rows = [(p, m) for p in options.parts or MODELS for m in modes if m in MODES_OF.get(p, ["forward", "train"])]
+    rows = [(p, m) for p in options.parts or MODELS for m in modes if p in (DECODES if m == "decode" else TRAINED)]
     missed = False
     for dtype in options.dtype or DTYPES:
         if options.profile:

@@ -32,9 +32,11 @@ def pytest_terminal_summary(terminalreporter):
     reports = [r for rs in terminalreporter.stats.values() for r in rs if getattr(r, "when", None) == "call"]
     recorded = [p for report in reports for p in report.user_properties]
     outcomes = collections.Counter(tuple(value) for name, value in recorded if name == "compared")
+    for (_, outcome), number in list(outcomes.items()):
+        outcomes["all", outcome] += number
     if outcomes:
         terminalreporter.write_line(f"{'compared with the CPU':22} {'agree':>7} {'differ':>7} {'no sample':>10}")
-    for aspect in sorted({aspect for aspect, _ in outcomes}):
+    for aspect in sorted({aspect for aspect, _ in outcomes}, key=lambda aspect: (aspect == "all", aspect)):
         differ = outcomes[aspect, "wrong"] + outcomes[aspect, "missing"]
         terminalreporter.write_line(f"{aspect:22} {outcomes[aspect, 'ok']:7} {differ:7} {outcomes[aspect, 'none']:10}")
     for count in [value for name, value in recorded if name == "exceptions"]:
