@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from models import MODELS, make
 from support import in_fresh_python
+from torch.utils._pytree import tree_leaves
 
 import torch
 from torch import nn
@@ -408,25 +409,86 @@ def test_conjugate_and_no_elements():
 # ---- PyTorch's other means -------------------------------------------------------------------------------------------
 
 
-def test_control_flow():
-    from torch._higher_order_ops.associative_scan import associative_scan
-    from torch._higher_order_ops.scan import scan
+def runs_as_one_program(function, *arguments):
+    """The second call runs one program, reads nothing, and gives what the function gives on the CPU."""
+    compiled, on_tpu = torch.compile(function), [x.to("tpu") for x in arguments]
+    compiled(*on_tpu)
+    torch.tpu.synchronize()
+    before = torch.tpu.counters()
+    results = compiled(*on_tpu)
+    after = torch.tpu.counters()
+    assert after["programs_run"] == before["programs_run"] + 1 and after["host_reads"] == before["host_reads"]
+    for result, expected in zip(tree_leaves(results), tree_leaves(function(*arguments)), strict=True):
+        same(result.cpu(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_branches_and_loops_are_parts_of_the_program():
     from torch._higher_order_ops.while_loop import while_loop
 
-    def loop(x):
-        start = torch.zeros((), dtype=torch.int64, device="tpu")
-        return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5), (start, x))[1]
+    def nested(x, weight):
+        def body(i, x):
+            x = torch.cond(i % 2 == 0, lambda x: x @ weight, lambda x: x.tanh() * 2, (x,))
+            halved = while_loop(lambda k, x: k < i, lambda k, x: (k + 1, x * 0.5), (torch.zeros_like(i), x))
+            return i + 1, halved[1]
 
-    def branch(x):
-        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x * 2, (x,))
+        return while_loop(lambda i, x: i < 6, body, (torch.zeros((), dtype=torch.int64, device=x.device), x))
+
+    def views(x):
+        low = lambda x: ((x * 2).T.contiguous(), x[:-1] * 3)  # noqa: E731
+        first, second = torch.cond(x.mean() > 0, lambda x: ((x + 1).T.contiguous(), x[1:] + 1), low, (x,))
+        return first, second, first.T.reshape(-1)
+
+    runs_as_one_program(nested, torch.randn(4, 4), torch.randn(4, 4))
+    for shift in (1, -3):
+        runs_as_one_program(views, torch.randn(5, 3) + shift)
+
+
+def test_gradients_of_a_branch():
+    def loss(x, weight):
+        y = torch.cond(x.sum() > 0, lambda x, w: (x @ w).sin(), lambda x, w: (x @ w).cos(), (x, weight))
+        return (y**2).sum()
+
+    compiled, x = torch.compile(loss), torch.rand(4, 4)
+    for sign in (1, -1):
+        weights = [torch.eye(4, device=device, requires_grad=True) for device in ("cpu", "tpu")]
+        loss(x * sign, weights[0]).backward()
+        compiled((x * sign).to("tpu"), weights[1]).backward()
+        same(weights[1].grad.cpu(), weights[0].grad, rtol=1e-5, atol=1e-5)
+
+
+def test_an_index_out_of_range_in_a_loop():
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def sum_of_rows(x, rows):
+        body = lambda i, total: (i + 1, total + x.index_select(0, rows.index_select(0, i.reshape(1)))[0])  # noqa: E731
+        start = torch.zeros((), dtype=torch.int64, device=x.device)
+        return while_loop(lambda i, total: i < rows.shape[0], body, (start, torch.zeros_like(x[0])))[1]
+
+    x = torch.randn(5, 3)
+    runs_as_one_program(sum_of_rows, x, torch.tensor([1, 4, 0]))
+    with pytest.raises(IndexError, match=r"test_compile\.py:\d+, in .*index 9 is out of range \[0, 5\)"):
+        torch.compile(sum_of_rows)(x.to("tpu"), torch.tensor([1, 9, 0], device="tpu")).cpu()
+
+
+def test_control_flow_that_the_host_decides():
+    """Random numbers in a branch, a loop's gradient; and what is written out."""
+    from torch._higher_order_ops.associative_scan import associative_scan
+    from torch._higher_order_ops.scan import scan
+
+    def noise(x):
+        return torch.cond(x.sum() > 0, lambda x: nn.functional.dropout(x, 0.5), lambda x: x * 2, (x,))
 
     def running(xs):
         return scan(lambda total, x: (total + x, total * x), torch.zeros(3, device="tpu"), xs)[0]
 
-    x, xs = torch.randn(3, device="tpu"), torch.randn(6, 3, device="tpu")
-    same(torch.compile(loop)(x), x * 1.5**5, rtol=1e-6, atol=1e-6)
-    for sign in (1, -1):
-        same(torch.compile(branch)(x.abs() * sign), branch(x.abs() * sign))
+    ones, compiled = torch.ones(8, 8, device="tpu"), torch.compile(noise)
+    for _ in range(2):
+        torch.manual_seed(3)
+        dropped = compiled(ones)
+        torch.manual_seed(3)
+        same(dropped, nn.functional.dropout(ones, 0.5))
+    same(compiled(-ones), -2 * ones)
+    xs = torch.randn(6, 3, device="tpu")
     same(torch.compile(running)(xs), xs.sum(0), rtol=1e-5, atol=1e-5)
     cumulated = torch.compile(lambda xs: associative_scan(torch.add, xs, dim=0, combine_mode="generic"))(xs)
     same(cumulated, xs.cumsum(0), rtol=1e-5, atol=1e-5)

@@ -384,14 +384,30 @@ def test_loops():
             return total, products, associative_scan(torch.add, x, dim=0, combine_mode="generic")
 
     class Loop(nn.Module):
+        def __init__(self, noise):
+            super().__init__()
+            self.noise = noise
+
         def forward(self, x):
             start = torch.zeros((), dtype=torch.int64)
-            return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5), (start, x))[1]
+
+            def body(i, x):
+                return i + 1, (
+                    nn.functional.dropout(x) if self.noise else torch.cond(i % 2 == 0, torch.sin, torch.cos, (x,))
+                )
+
+            return while_loop(lambda i, x: (i < 50) & (x.sum() > -1e3), body, (start, x))
 
     x = torch.randn(6, 3)
     found = export(Scans(), (x,))(x)
     for i, expected in enumerate(Scans()(x)):
         torch.testing.assert_close(found[f"output.{i}"], expected)
-    with pytest.raises(RuntimeError, match="has a while_loop"):
-        export(Loop(), (x,))
+    loop = export(Loop(noise=False), (x,))
+    for start in (x, x - 1000):  # fifty rounds, and none
+        rounds, end = Loop(noise=False)(start)
+        found = loop(start)
+        assert int(found["output.0"]) == int(rounds)
+        torch.testing.assert_close(found["output.1"], end)
+    with pytest.raises(RuntimeError, match=r"while_loop that has no form ahead of time: .*draws random numbers"):
+        export(Loop(noise=True), (x,))
     assert (torch.ones(3, device="tpu") + 1).tolist() == [2, 2, 2]

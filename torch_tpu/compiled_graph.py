@@ -22,12 +22,13 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx._graph_pickler import GraphPickler, Options
 
 import torch
-from torch_tpu import _C, flex
+from torch_tpu import _C, control, flex
 from torch_tpu._loader import __version__
 from torch_tpu.host_part import Parts, split
 
 _OPTIONS = Options(ops_filter=None, node_metadata_key_filter=lambda key: key == "stack_trace")
 _output_code = torch_logging.getArtifactLogger("torch.tpu.compiled_graph", "output_code")  # PyTorch prints below torch
+_REPLACED = {**flex.REPLACED, **control.REPLACED}
 _LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
@@ -41,18 +42,25 @@ def _location(stack_trace: str) -> str:
 def with_locations(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A copy of a graph that says before its operators which line of the user's program they come from.
 
-    Operators of which this device knows more than PyTorch's definition are those then.
+    Operators of which this device knows more than PyTorch's definition are those then; so in the functions of branches
+    and loops.
     """
     graph = copy.deepcopy(module.graph)
-    said = ""
+    said, functions = "", []
     for node in graph.nodes:
         location = _location(node.meta.get("stack_trace") or "") if node.op == "call_function" else said
         if location != said:
             with graph.inserting_before(node):
                 graph.call_function(_C.set_location, (location,))
             said = location
-        node.target = flex.REPLACED.get(node.target, node.target) if node.op == "call_function" else node.target
-    return torch.fx.GraphModule(module, graph)
+        if node.op == "call_function" and node.target in control.REPLACED:
+            functions += [x.target for x in node.args if isinstance(x, torch.fx.Node) and x.op == "get_attr"]
+        node.target = _REPLACED.get(node.target, node.target) if node.op == "call_function" else node.target
+    copied = torch.fx.GraphModule(module, graph)
+    for name in functions:
+        if isinstance(getattr(module, name, None), torch.fx.GraphModule):
+            setattr(copied, name, with_locations(getattr(module, name)))
+    return copied
 
 
 def _watcher(kind: str):

@@ -193,27 +193,12 @@ static ttpu_status add_verdict(const ir_func *f, base_arena *arena, uint32_t che
   return TTPU_OK;
 }
 
-static const ir_op *inner_check(const ir_func *f, const ir_region *r) {
-  for (uint32_t i = 0; i < r->count; ++i) {
-    for (uint32_t k = 0; k < r->ops[i]->region_count; ++k) {
-      const ir_region *inner = r->ops[i]->regions[k];
-      for (uint32_t j = 0; j < inner->count; ++j)
-        if (is_check(f, inner->ops[j])) return inner->ops[j];
-      const ir_op *deeper = inner_check(f, inner);
-      if (deeper) return deeper;
-    }
-  }
-  return NULL;
-}
-
 ttpu_status pjrt_checks_extract(const ir_func *f, base_arena *arena, const ir_func **out, pjrt_checks **checks) {
   const ir_region *body = &f->body;
   uint32_t count = 0;
   bool any = false; /* a check of no elements cannot fail and goes all the same */
-  const ir_op *inner = inner_check(f, body);
-  if (inner) /* it may run never or many times, which the verdict's fixed places cannot hold */
-    return base_fail(TTPU_UNIMPLEMENTED, "%s: a check inside of a loop or branch needs the software TPU",
-                     inner->source ? inner->source : "check_index");
+  /* One inside of a loop or branch may run never or many times, which the verdict's fixed places cannot hold: it stays, and
+   * is not made. */
   for (uint32_t i = 0; i < body->count; ++i) {
     any |= body->ops[i]->kind == IR_CHECK_INDEX;
     count += is_check(f, body->ops[i]);

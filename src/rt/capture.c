@@ -232,3 +232,80 @@ bool rt_is_capturing(uint32_t device) {
   rt_unlock();
   return capturing;
 }
+
+/* ---- regions ---- */
+
+struct rt_region {
+  rt_device *device;
+  uint32_t argument_count;
+  rt_trace outer;
+  bool capturing, whole, was_cut; /* of the device, outside */
+};
+
+static ttpu_status name_arguments(rt_device *d, uint32_t count, rt_storage *const *arguments) {
+  for (uint32_t i = 0; i < count; ++i) {
+    rt_value *v = arguments[i]->value;
+    if (v == NULL || v->epoch == d->trace.epoch)
+      return base_fail(TTPU_INVALID_ARGUMENT, "argument %u of a region is not one of its own", i);
+    if (rt_trace_local(d, v) == RT_NO_LOCAL) return base_no_memory(sizeof(rt_local));
+  }
+  return TTPU_OK;
+}
+
+ttpu_status rt_region_begin(uint32_t device, uint32_t count, rt_storage *const *arguments, rt_region **out) {
+  rt_region *r = *out = base_calloc(1, sizeof *r);
+  if (r == NULL) return base_no_memory(sizeof *r);
+  rt_lock();
+  rt_device *d = &rt_global.devices[device];
+  *r = (rt_region){d, count, d->trace, d->capturing, d->whole, d->was_cut};
+  d->trace = (rt_trace){0};
+  base_arena_init(&d->trace.arena);
+  rt_trace_reset(&d->trace);
+  d->capturing = true;
+  ttpu_status status = name_arguments(d, count, arguments);
+  rt_unlock();
+  if (status == TTPU_OK) return TTPU_OK;
+  (void)rt_region_end(r, 0, NULL, NULL);
+  *out = NULL;
+  return status;
+}
+
+/* A region runs at another time than the recording around it, or never, or many times. */
+static ttpu_status check_region(const rt_region *r) {
+  const rt_trace *t = &r->device->trace;
+  uint32_t inputs = 0;
+  for (uint32_t i = 0; i < t->local_count; ++i) inputs += t->locals[i].is_input;
+  if (inputs > r->argument_count)
+    return base_fail(TTPU_FAILED_PRECONDITION, "a branch or loop reads a tensor that is none of its operands");
+  for (uint32_t i = 0; i < t->count; ++i)
+    if (t->records[i]->op->row->flags & ATEN_RNG)
+      return base_fail(TTPU_FAILED_PRECONDITION, "%s: a branch or loop draws random numbers", t->records[i]->op->name);
+  return TTPU_OK;
+}
+
+static void close_region(rt_region *r) {
+  rt_device *d = r->device;
+  rt_trace *t = &d->trace;
+  forget_values(d);
+  rt_trace_reset(t);
+  rt_trace_free(t);
+  *t = r->outer;
+  d->capturing = r->capturing;
+  d->whole = r->whole;
+  d->was_cut = r->was_cut;
+}
+
+ttpu_status rt_region_end(rt_region *r, uint32_t count, rt_storage *const *returned, rt_captured *out) {
+  ttpu_status status = TTPU_OK;
+  rt_lock();
+  if (out != NULL) {
+    *out = (rt_captured){0};
+    base_arena_init(&out->arena);
+    status = check_region(r);
+    if (status == TTPU_OK) status = build(r->device, count, returned, out);
+  }
+  close_region(r);
+  rt_unlock();
+  base_free(r);
+  return status;
+}

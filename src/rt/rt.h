@@ -194,6 +194,15 @@ ttpu_status rt_capture_end(uint32_t device, uint32_t count, rt_storage *const *r
 void rt_captured_free(rt_captured *c);
 void rt_capture_cancel(uint32_t device); /* ends without a program */
 bool rt_is_capturing(uint32_t device);
+
+/* A function within what is recorded or captured, such as a loop's body: from begin to end all that is recorded on the
+ * device is set apart as a program of its own, whose first `argument_count` arguments are those given and whose first
+ * results are those returned, and nothing runs. Afterwards the recording goes on as if nothing had been. Regions nest; one
+ * that draws random numbers or reads anything but its arguments is refused with FAILED_PRECONDITION. */
+typedef struct rt_region rt_region;
+ttpu_status rt_region_begin(uint32_t device, uint32_t count, rt_storage *const *arguments, rt_region **out);
+/* Frees the region whatever the outcome; out NULL: nothing is wanted of it. Free *out like that of rt_capture_end. */
+ttpu_status rt_region_end(rt_region *r, uint32_t count, rt_storage *const *returned, rt_captured *out);
 /* A storage whose value has a type and no data, for captures: dense, dims in the order of memory. It counts for no memory,
  * so it may be larger than the device. */
 ttpu_status rt_storage_new_absent(uint32_t device, ttpu_dtype dtype, uint32_t rank, const int64_t *dims,

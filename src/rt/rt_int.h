@@ -194,6 +194,7 @@ ttpu_status rt_trace_cut(rt_device *d); /* run what is recorded */
 /* Its parts: running without forgetting what was recorded, which is more than nothing; and forgetting it. */
 ttpu_status rt_trace_run(rt_device *d, rt_piece *piece);
 void rt_trace_reset(rt_trace *t);
+void rt_trace_free(rt_trace *t);                    /* of one that was reset: its memory */
 uint32_t rt_trace_local(rt_device *d, rt_value *v); /* its number in the trace; RT_NO_LOCAL: out of memory */
 /* Starts a program; buffers and donate have room for two more. */
 ttpu_status rt_launch(rt_device *d, pjrt_executable *e, const rt_numbers *numbers, uint32_t input_count,

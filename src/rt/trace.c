@@ -283,6 +283,14 @@ void rt_trace_reset(rt_trace *t) {
   t->hash = (base_hash128){0x74747075, 1};
 }
 
+void rt_trace_free(rt_trace *t) {
+  base_arena_free(&t->arena);
+  base_free(t->records);
+  base_free(t->locals);
+  base_free(t->f64s);
+  base_free(t->i64s);
+}
+
 /* A vector of the piece's numbers as a buffer. */
 static ttpu_status upload_numbers(rt_device *d, ttpu_dtype dtype, uint32_t count, const void *data, pjrt_buffer **out) {
   int64_t n = count;

@@ -1,6 +1,7 @@
 // Capturing what Python code records as one program, for torch_tpu.aot.
+#include "torch/capture.h"
+
 #include "ir/select.h"
-#include "torch/glue.h"
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -9,8 +10,6 @@
 namespace py = pybind11;
 
 namespace ttpu {
-
-namespace {
 
 std::vector<rt_storage *> storages_of(const py::list &tensors) {
   std::vector<rt_storage *> storages;
@@ -22,6 +21,8 @@ std::vector<rt_storage *> storages_of(const py::list &tensors) {
   }
   return storages;
 }
+
+namespace {
 
 // The bytes, which are freed; throws where they failed.
 py::bytes take_bytes(ttpu_status status, base_text *text) {

@@ -8,6 +8,7 @@
 //   graph.cpp      graphs of torch.compile: a function recorded once, run again as one program
 //   module.cpp     the Python module torch_tpu._C
 //   capture.cpp    its part for programs that are compiled ahead of time
+//   control.cpp    its part for branches and loops within a program
 //   watch.cpp      its part for who watches a program run: what is alive, what ran, which chips there are
 //
 // An operator's call is packed into an aten_call on the C stack. Nothing here computes.

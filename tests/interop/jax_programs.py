@@ -67,7 +67,8 @@ def jit():
 
 @program
 def grad():
-    compare(jax.grad(lambda x: (jnp.tanh(x @ x.T) ** 2).sum()), X)
+    # Far from 1, where 1 - tanh^2 would magnify the few ulps by which the tanh of JAX's CPU is off since 0.12.
+    compare(jax.grad(lambda x: (jnp.tanh(x @ x.T / 16) ** 2).sum()), X)
 
 
 @program

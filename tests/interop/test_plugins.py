@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent.parent
 SUITE = TESTS / "ops" / "suite.py"
+SOFTWARE_TPU = TESTS.parent / "torch_tpu" / "lib" / "libttpu_soft.so"
 sys.path.insert(0, str(TESTS))
 from support import in_fresh_python  # noqa: E402
 
@@ -25,6 +27,20 @@ def xla_plugin() -> str | None:
     folders = found.submodule_search_locations if found else ()
     paths = [pathlib.Path(named)] if named else [pathlib.Path(f) / "pjrt_c_api_cpu_plugin.so" for f in folders or ()]
     return next((str(p) for p in paths if p.is_file()), None)
+
+
+def test_conformance():
+    """Another client, pypjrt, finds nothing wrong with the software TPU, and nothing lacking of what it tries."""
+    pytest.importorskip("pypjrt", reason="pypjrt is not installed (requirements-plugins.txt)")
+    command = [sys.executable, "-m", "pypjrt.conform", str(SOFTWARE_TPU)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env={**os.environ, "TTPU_TOPOLOGY": "v5e:2x2"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed, unsupported, failed = map(
+        int, re.search(r"(\d+) pass · (\d+) unsupported · \d+ skip · (\d+) FAIL", done.stdout).groups()
+    )
+    assert passed >= 56 and unsupported == failed == 0, done.stdout
 
 
 @pytest.fixture(params=["xla", "text"])

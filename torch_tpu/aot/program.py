@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils import _pytree as pytree
 
 import torch
-from torch_tpu import _C
+from torch_tpu import _C, control
 from torch_tpu.aot import sharding
 
 NUMBERS = "numbers"  # the name of the vectors in which a program's Python numbers travel
@@ -286,29 +286,38 @@ def _capture_module(module: torch.nn.Module, args: Sequence, kwargs: Mapping) ->
         return _record(run, [*tensors.items(), *inputs], device)
 
 
-def _select(condition: Any, if_true: Callable, if_false: Callable, operands: Sequence) -> Any:
-    """``torch.cond`` without a decision on the host: both branches, and of each tensor the elements of one."""
-    if not isinstance(condition, torch.Tensor):
-        return (if_true if condition else if_false)(*operands)
-    return pytree.tree_map(
-        lambda a, b: torch.where(condition, a, b) if isinstance(a, torch.Tensor) else a,
-        if_true(*operands),
-        if_false(*operands),
-    )
+def _cond(predicate: Any, if_true: Callable, if_false: Callable, operands: Sequence = ()) -> Any:
+    """``torch.cond`` within a captured program: a branch, or both and of each tensor the elements of one.
+
+    That is for branches that draw random numbers: they have no other effects, so both may run.
+    """
+    if not isinstance(predicate, torch.Tensor):
+        return (if_true if predicate else if_false)(*operands)
+    try:
+        return control.cond_on_device(predicate, if_true, if_false, operands)
+    except control.NotOnDevice:
+        return pytree.tree_map(
+            lambda a, b: torch.where(predicate, a, b) if isinstance(a, torch.Tensor) else a,
+            if_true(*operands),
+            if_false(*operands),
+        )
 
 
-def _refuse_loop(*_: Any) -> Any:
+def _while_loop(condition: Callable, body: Callable, carried: Sequence, others: Sequence = ()) -> Any:
     """``while_loop`` within a captured program."""
-    raise RuntimeError(
-        "the program has a while_loop, which asks on the host after each round whether there is another, and so has no "
-        "form ahead of time. Use torch._higher_order_ops.scan or a loop of a fixed number of rounds"
-    )
+    try:
+        return control.while_loop_on_device(condition, body, carried, others)
+    except control.NotOnDevice as error:
+        raise RuntimeError(
+            f"the program has a while_loop that has no form ahead of time: {error}. "
+            "A loop of a fixed number of rounds has one"
+        ) from error
 
 
 def move_graphs(module: torch.nn.Module) -> torch.nn.Module:
     """Change an exported program's graphs, in place, so that they can be captured.
 
-    They make their tensors on tpu, and ``torch.cond`` decides there: its branches have no effects, so both may run.
+    They make their tensors on tpu, and ``torch.cond`` and ``while_loop`` decide there.
     """
     for part in module.modules():
         if not isinstance(part, torch.fx.GraphModule):
@@ -318,9 +327,9 @@ def move_graphs(module: torch.nn.Module) -> torch.nn.Module:
                 part.graph.erase_node(node)
                 continue
             if node.target is torch.ops.higher_order.cond:
-                node.target = _select
+                node.target = _cond
             if node.target is torch.ops.higher_order.while_loop:
-                node.target = _refuse_loop
+                node.target = _while_loop
             if node.target is torch.ops.higher_order.wrap_with_autocast:  # its first argument is a kind of device
                 node.args = ("tpu", *node.args[1:])
             move = lambda leaf: torch.device("tpu") if isinstance(leaf, torch.device) else leaf  # noqa: E731

@@ -1,0 +1,184 @@
+// torch.cond and while_loop as operations of the program: recording their functions apart, and the call itself.
+#include "ir/select.h"
+#include "torch/capture.h"
+#include "torch/glue.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace py = pybind11;
+
+namespace ttpu {
+
+namespace {
+
+// A region's program.
+struct Captured {
+  Captured() = default;
+  Captured(const Captured &) = delete;
+  ~Captured() { rt_captured_free(&program); }
+
+  // With its numbers as constants. Other results than the returned ones, which are the first, are left out.
+  std::string text(const py::list &returned) const {
+    uint32_t numbers = (program.f64_count > 0) + (program.i64_count > 0), at = program.argument_count - numbers;
+    std::vector<ir_data> constants(program.argument_count, ir_data{nullptr, false});
+    if (program.f64_count > 0) constants[at++] = {program.f64s, false};
+    if (program.i64_count > 0) constants[at] = {program.i64s, false};
+    std::vector<uint32_t> wanted;
+    std::vector<ir_type> types;
+    for (const py::handle &r : returned) {
+      c10::IntArrayRef sizes = THPVariable_Unpack(r.ptr()).sizes();
+      uint32_t number = static_cast<uint32_t>(wanted.size());
+      TORCH_CHECK(number < program.result_count, "a branch or loop returns one tensor twice");
+      wanted.push_back(number);
+      types.push_back({program.results[number].type.dtype, static_cast<uint8_t>(sizes.size()), sizes.data()});
+    }
+    ir_selection selection{constants.data(), nullptr, static_cast<uint32_t>(wanted.size()), wanted.data(),
+                           types.data()};
+    base_arena arena;
+    base_arena_init(&arena);
+    ir_func *func = nullptr;
+    base_text text{};
+    ttpu_status status = ir_func_select(program.func, &selection, &arena, &func);
+    if (status == TTPU_OK) status = ir_func_print(func, &text);
+    if (status == TTPU_OK && text.failed) status = base_no_memory(text.length);
+    base_arena_free(&arena);
+    std::string result(text.data == nullptr ? "" : text.data, status == TTPU_OK ? text.length : 0);
+    base_text_free(&text);
+    check(status);
+    return result;
+  }
+
+  rt_captured program{};
+};
+
+// One region, open from its making until end(), or until nobody holds it.
+class Region {
+ public:
+  Region(int device, const py::list &arguments) {
+    initialize();
+    std::vector<rt_storage *> storages = storages_of(arguments);
+    check(rt_region_begin(static_cast<uint32_t>(device), static_cast<uint32_t>(storages.size()), storages.data(),
+                          &region_));
+  }
+  Region(const Region &) = delete;
+  ~Region() { cancel(); }
+
+  void cancel() {
+    if (region_ != nullptr) (void)rt_region_end(std::exchange(region_, nullptr), 0, nullptr, nullptr);
+  }
+
+  // What the region does, as StableHLO text: a function of the arguments whose results are the returned tensors, which
+  // are row-major and whole.
+  std::string end(const py::list &returned) {
+    TORCH_CHECK(region_ != nullptr, "the region has ended");
+    std::vector<rt_storage *> storages = storages_of(returned);
+    Captured captured;
+    check(rt_region_end(std::exchange(region_, nullptr), static_cast<uint32_t>(storages.size()), storages.data(),
+                        &captured.program));
+    return captured.text(returned);
+  }
+
+ private:
+  rt_region *region_ = nullptr;
+};
+
+// A call with its texts and lists of tensors, by hand: these operators are not ATen's and have no schema.
+struct ControlCall {
+  aten_call call{};
+  std::vector<aten_arg> args;
+  std::vector<const char *> texts;
+  std::vector<aten_tensor> tensors;
+  std::vector<rt_storage *> storages;
+
+  void add_text(const std::string &text) {
+    args.push_back({ATEN_TEXT, 0, 0, static_cast<uint32_t>(texts.size())});
+    texts.push_back(text.c_str());
+  }
+
+  static aten_tensor describe(const at::Tensor &t) {
+    aten_tensor m{};
+    m.dtype = static_cast<uint8_t>(dtype_of(t.scalar_type()));
+    m.rank = static_cast<uint8_t>(t.dim());
+    m.sizes = t.sizes().data();
+    m.strides = t.strides().data();
+    m.offset = offset_in(place_of(t.unsafeGetTensorImpl()), t.unsafeGetTensorImpl());
+    return m;
+  }
+
+  void add_tensors(const std::vector<at::Tensor> &list) {
+    args.push_back({ATEN_TENSORS, 0, static_cast<uint16_t>(list.size()), static_cast<uint32_t>(tensors.size())});
+    for (const at::Tensor &t : list) {
+      tensors.push_back(describe(t));
+      storages.push_back(storage_of(t));
+    }
+  }
+
+  void finish(const aten_row *row) {
+    call.row = row;
+    call.arg_count = static_cast<uint32_t>(args.size());
+    call.tensor_count = static_cast<uint32_t>(tensors.size());
+    call.text_count = static_cast<uint32_t>(texts.size());
+    call.args = args.data();
+    call.tensors = tensors.data();
+    call.texts = texts.data();
+  }
+};
+
+std::vector<at::Tensor> tensors_of(const py::list &list) {
+  std::vector<at::Tensor> tensors;
+  for (const py::handle &t : list) {
+    const at::Tensor &tensor = THPVariable_Unpack(t.ptr());
+    TORCH_CHECK(
+        tensor.device().type() == kTpu && tensor.dim() <= TTPU_MAX_RANK && !tensor.is_conj() && !tensor.is_neg(),
+        "control flow on tpu takes tensors there of at most ", TTPU_MAX_RANK, " dimensions");
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+// Records cond or while_loop; the results have the examples' dtypes and sizes.
+py::list record_control(const std::string &name, const std::vector<std::string> &functions, const py::list &first,
+                        const py::list &second, const py::list &examples) {
+  static const rt_op ops[2] = {{&aten_cond_row, "cond", base_hash(0, "ttpu::cond", 10)},
+                               {&aten_while_loop_row, "while_loop", base_hash(0, "ttpu::while_loop", 16)}};
+  const rt_op &op = ops[name == "while_loop"];
+  std::vector<at::Tensor> lists[2] = {tensors_of(first), tensors_of(second)};
+  TORCH_CHECK(!lists[0].empty(), name, ": nothing is carried");
+  c10::DeviceIndex device = lists[0][0].device().index();
+  ControlCall c;
+  for (const std::string &text : functions) c.add_text(text);
+  for (const std::vector<at::Tensor> &list : lists) {
+    for (const at::Tensor &t : list)
+      TORCH_CHECK(t.device().index() == device, name, ": expected all tensors to be on the same device, but found ",
+                  t.device(), " and tpu:", static_cast<int>(device));
+    c.add_tensors(list);
+  }
+  c.finish(op.row);
+  std::vector<rt_tensor> results;
+  py::list made;
+  for (const py::handle &e : examples) {
+    const at::Tensor &example = THPVariable_Unpack(e.ptr());
+    c10::DimVector strides(example.sizes().size());
+    base_row_major(static_cast<uint32_t>(example.dim()), example.sizes().data(), strides.data());
+    at::Tensor t = make_tensor(device, dtype_of(example.scalar_type()), example.sizes(), strides);
+    results.push_back({storage_of(t), ControlCall::describe(t)}); // its arrays are the tensor's own
+    made.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(t))));
+  }
+  rt_call call{c.call, c.storages.data(), rt_meta_key(&op, &c.call, 0), ir_precision{}, {}};
+  check(rt_record(static_cast<uint32_t>(device), &op, &call, static_cast<uint32_t>(results.size()), results.data()));
+  return made;
+}
+
+} // namespace
+
+void bind_control(py::module_ &m) {
+  py::class_<Region>(m, "Region")
+      .def(py::init<int, const py::list &>())
+      .def("end", &Region::end)
+      .def("cancel", &Region::cancel);
+  m.def("record_control", &record_control);
+}
+
+} // namespace ttpu
