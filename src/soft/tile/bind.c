@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "soft/tile/bound.h"
+#include "soft/tile/emit.h"
 
 int tile_fold_index(ir_kind kind) {
   switch (kind) {
@@ -502,6 +503,8 @@ ttpu_status tile_bind(base_arena *arena, const tile_prog *p, const ir_func *f, c
   drop_stores(&x);
   BASE_TRY(bind_instrs(&x));
   BASE_TRY(place_registers(&x));
+  tile_emit(b, &b->body);
+  for (uint32_t pass = 0; pass < TILE_MAX_PASSES; ++pass) tile_emit(b, &b->pass[pass]);
   *result = b;
   return TTPU_OK;
 }

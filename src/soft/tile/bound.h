@@ -29,11 +29,16 @@ typedef struct tile_port {
   const int64_t *strides; /* bytes, of the outer axes */
 } tile_port;
 
+/* A run of instructions as machine code (emit.c): over `rows` rows of `lanes` elements. */
+typedef void (*tile_code_fn)(int64_t rows, int64_t lanes, void *const *slots);
+enum { TILE_EMITTED = TILE_OP_COUNT }; /* a bound instruction's op: such a run. `scalar`: row by row */
+
 /* An instruction with its kernel and final slots (ports in place, aliases resolved). */
 typedef struct tile_bound_instr {
   union {
     tile_fn map;
     tile_fold_fn fold;
+    tile_code_fn code;
   } kernel;
   uint16_t dst, a, b, c;
   uint8_t op, level, scalar;

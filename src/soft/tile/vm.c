@@ -307,6 +307,11 @@ static void run_list(const frame *t, const tile_list *list) {
       case TILE_EXPAND: run_expand(t, in); break;
       case TILE_REDUCE: run_reduce(t, in); break;
       case TILE_GENERIC: run_generic(t, in); break;
+      case TILE_EMITTED: {
+        int64_t rows = in->scalar ? t->rows : 1;
+        in->kernel.code(rows, t->lanes[TILE_FULL] / rows, slots);
+        break;
+      }
     }
   }
 }
