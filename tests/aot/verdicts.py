@@ -42,9 +42,9 @@ class Fragment:
 
 
 def read_fragments(folder: pathlib.Path) -> list[Fragment]:
-    """The fragments that a process has left in TTPU_PROGRAM_DIR, each text once."""
+    """The fragments that a process has left in TTPU_PROGRAM_DIR, or below it by case, each text once."""
     found = {}
-    for path in sorted(folder.glob("*.mlir")):
+    for path in sorted(folder.rglob("*.mlir")):
         text = path.read_text()
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         found.setdefault(key, Fragment(path.name.rpartition("-")[0], key, text))
@@ -57,31 +57,36 @@ def read_fragments(folder: pathlib.Path) -> list[Fragment]:
 def collect(
     folder: pathlib.Path, operators: Sequence[str] = (), dtypes: Sequence[str] = DTYPES, samples: int = 1
 ) -> None:
-    """Run calls of the operators in a process of their own, which leaves their fragments in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Run calls of the operators in a process of their own. The fragments of each go to <folder>/<operator>/<dtype>."""
     environment = {
         **os.environ,
-        "TTPU_PROGRAM_DIR": str(folder),
         "TTPU_MODE": "eager",
+        "TTPU_CACHE": "off",
         "PYTHONPATH": os.pathsep.join([str(TREE), str(TREE / "tests" / "ops")]),
     }
-    command = [sys.executable, __file__, "run", ",".join(dtypes), str(samples), *operators]
+    command = [sys.executable, __file__, "run", str(folder), ",".join(dtypes), str(samples), *operators]
     subprocess.run(command, env=environment, check=True)
 
 
-def run_calls(operators: Sequence[str], dtypes: Sequence[str], samples: int) -> None:
+def run_calls(folder: pathlib.Path, operators: Sequence[str], dtypes: Sequence[str], samples: int) -> None:
     """Call operators on tpu with the databases' samples, forward and backward; what they raise is for other tests."""
     import aspects
     import compare
     import suite
 
     import torch
+    import torch_tpu
 
     for name, op in suite.OPERATORS.items():
         if operators and not {name, op.name} & set(operators):
             continue
         for dtype in (compare.DTYPES[d] for d in dtypes if d in suite.dtypes_of(op)):
             compare.seed()
+            case = folder / name / str(dtype).removeprefix("torch.")
+            case.mkdir(parents=True, exist_ok=True)
+            torch.tpu.synchronize()
+            torch_tpu._C.clear_caches()  # what another operator has compiled is a fragment of this one too
+            os.environ["TTPU_PROGRAM_DIR"] = str(case)
             with contextlib.suppress(Exception), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for sample in itertools.islice(aspects.samples_with_gradient(op, dtype), samples):
@@ -188,12 +193,17 @@ def compile_fragment(compiler, fragment: Fragment, chip: str) -> tuple[int, str]
     return 0, ""
 
 
+def effort(fragment: Fragment) -> int:
+    """What compiling costs, roughly: TPUs have no double precision, and one operation of it becomes many."""
+    return len(fragment.text) + 200 * fragment.text.count("xf64>")
+
+
 def compile_all(folder: pathlib.Path, chips: Sequence[str], minutes: float, again: bool) -> int:
     """Compile what has no verdict yet; every process that asks may be stopped and go on later."""
     from torch_tpu.aot import Compiler, compiler
 
     verdicts, fragments = Verdicts(compiler.library_version()), read_fragments(folder)
-    fragments.sort(key=lambda f: len(f.text))  # most take 30 ms, the longest minutes
+    fragments.sort(key=effort)  # most take 30 ms, the longest minutes
     work = [(f, chip) for f in fragments for chip in chips if again or not verdicts.knows(f, chip)]
     print(f"{len(fragments)} fragments, {len(work)} to compile with libtpu {verdicts.version}", flush=True)
     began, made = time.monotonic(), Compiler(timeout=600)
@@ -216,15 +226,16 @@ def compile_all(folder: pathlib.Path, chips: Sequence[str], minutes: float, agai
     return 0
 
 
-def count(fragments: Iterable[Fragment], verdicts: Verdicts) -> dict[str, dict[str, dict[str, int]]]:
-    """By chip and operator (overloads together): the fragments that have a verdict, and those that compile."""
+def count(folder: pathlib.Path, verdicts: Verdicts) -> dict[str, dict[str, dict[str, int]]]:
+    """By chip and operator: the cases of which every fragment has a verdict, and those of which every one compiles."""
     counts: dict[str, dict[str, dict[str, int]]] = {chip: {} for chip in TOPOLOGIES}
-    for fragment in fragments:
-        for chip in TOPOLOGIES:
-            if verdicts.knows(fragment, chip):
-                of = counts[chip].setdefault(fragment.row.partition(".")[0], {"cases": 0, "compiles": 0})
+    for case in sorted(folder.glob("*/*")):
+        fragments = read_fragments(case)
+        for chip in TOPOLOGIES if fragments else ():
+            if all(verdicts.knows(f, chip) for f in fragments):
+                of = counts[chip].setdefault(case.parent.name, {"cases": 0, "compiles": 0})
                 of["cases"] += 1
-                of["compiles"] += (fragment.hash, chip) not in verdicts.refused
+                of["compiles"] += not any((f.hash, chip) in verdicts.refused for f in fragments)
     return counts
 
 
@@ -246,6 +257,7 @@ def main() -> int:
     counting.add_argument("folder", type=pathlib.Path)
     counting.add_argument("file", type=pathlib.Path)
     running = commands.add_parser("run")  # of collect's process
+    running.add_argument("folder", type=pathlib.Path)
     running.add_argument("dtypes")
     running.add_argument("samples", type=int)
     running.add_argument("operators", nargs="*")
@@ -253,9 +265,9 @@ def main() -> int:
     if options.command == "collect":
         collect(options.folder, options.operators, options.dtype or DTYPES, options.samples)
     elif options.command == "count":
-        options.file.write_text(json.dumps(count(read_fragments(options.folder), Verdicts())))
+        options.file.write_text(json.dumps(count(options.folder, Verdicts())))
     elif options.command == "run":
-        run_calls(options.operators, options.dtypes.split(","), options.samples)
+        run_calls(options.folder, options.operators, options.dtypes.split(","), options.samples)
     else:
         return compile_all(options.folder, options.chip or list(TOPOLOGIES), options.minutes, options.again)
     return 0

@@ -43,7 +43,7 @@ static ir_value a_row_value(chain *c) {
 
 static ir_value a_result(chain *c) {
   ir_value x = a_float(c), y = draw(c, 4) ? a_float(c) : a_number(c);
-  switch (draw(c, 24)) {
+  switch (draw(c, 25)) {
     case 0: return ir_abs(&c->b, x);
     case 1: return ir_negate(&c->b, x);
     case 2: return ir_sqrt(&c->b, x);
@@ -74,6 +74,7 @@ static ir_value a_result(chain *c) {
                              : ir_xor_bits(&c->b, p, q);
     }
     case 22: return c->rank == 2 && draw(c, 2) ? a_row_value(c) : ir_log(&c->b, x); /* the VM's own */
+    case 23: return ir_erf(&c->b, x);
     default: return ir_add(&c->b, x, y);
   }
 }

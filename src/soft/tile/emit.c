@@ -72,6 +72,7 @@ static bool emits_kind(const tile_instr *in) {
     case IR_ADD:
     case IR_CEIL:
     case IR_DIVIDE:
+    case IR_ERF:
     case IR_EXPONENTIAL:
     case IR_FLOOR:
     case IR_LOGISTIC:
@@ -191,7 +192,8 @@ static const x86_opcode VADDPS = {1, 0, 0x58, 2}, VMULPS = {1, 0, 0x59, 2}, VSUB
                         VPMOVZXWD = {2, 1, 0x33, 2}, VPMOVDW = {2, 2, 0x33, 2}, VCVTPH2PS = {2, 1, 0x13, 2},
                         VCVTPS2PH = {3, 1, 0x1d, 2}, VRNDSCALEPS = {3, 1, 0x08, 2}, VMOVDQU8_LOAD = {1, 3, 0x6f, 0},
                         VMOVDQU8_STORE = {1, 3, 0x7f, 0}, VPTESTMB = {2, 1, 0x26, 0}, VPMOVM2B = {2, 2, 0x28, 0},
-                        VPABSB = {2, 1, 0x1c, 0};
+                        VPABSB = {2, 1, 0x1c, 0}, VCVTTPS2DQ = {1, 2, 0x5b, 2}, VCVTDQ2PS = {1, 0, 0x5b, 2},
+                        VPERMT2PS = {2, 1, 0x7f, 2};
 enum { KAND = 0x41, KOR = 0x45, KXNOR = 0x46, KXOR = 0x47 };
 enum { CMP_EQ = 0, CMP_UNORDERED = 3, CMP_NE = 4, CMP_LT = 0x11, CMP_LE = 0x12, CMP_GE = 0x1d, CMP_GT = 0x1e };
 enum { CMP_EQ_UNORDERED = 8 };
@@ -320,6 +322,45 @@ static void emit_logistic(emitter *e, unsigned dst, unsigned x) {
   leave_vector(e, t);
 }
 
+/* y = the words of these numbers of the 32 at rax; rax goes on to the 32 before. */
+static void emit_coefficient(emitter *e, unsigned y, unsigned numbers, unsigned high) {
+  op(e, VMOVUPS_LOAD, y, 0, x86_at(X86_RAX, X86_NO_INDEX, 0));
+  x86_bytes(&e->code, (const uint8_t[]){0x48, 0x83, 0xc0, 64}, 4); /* add rax, 64 */
+  op(e, VMOVUPS_LOAD, high, 0, x86_at(X86_RAX, X86_NO_INDEX, 0));
+  x86_bytes(&e->code, (const uint8_t[]){0x48, 0x2d, 192, 0, 0, 0}, 6); /* sub rax, 192 */
+  op(e, VPERMT2PS, y, numbers, x86_reg(high));
+}
+
+static void emit_erf(emitter *e, unsigned dst, unsigned x) {
+  static const float near_terms[] = {-0.02622226f, 0.11281288f, -0.37612608f, 0.12837917f};
+  unsigned size = take_vector(e), t = take_vector(e), numbers = take_vector(e), c = take_vector(e);
+  op(e, VPANDD, size, x, x86_everywhere(0x7fffffff));
+  op(e, VMINPS, t, fixed_number(e, 0x1.fffffep1f), x86_reg(size)); /* a NaN remains */
+  op(e, VMULPS, t, t, number(8));
+  op(e, VCVTTPS2DQ, numbers, 0, x86_reg(t));
+  op(e, VCVTDQ2PS, c, 0, x86_reg(numbers));
+  op(e, VSUBPS, t, t, x86_reg(c));
+  op(e, VSUBPS, t, t, number(0.5f));
+  const float *last = tile_erf_coefficients[4];
+  x86_bytes(&e->code, (const uint8_t[]){0x48, 0xb8}, 2); /* mov rax, the last row */
+  x86_bytes(&e->code, &last, sizeof last);
+  unsigned high = take_vector(e);
+  emit_coefficient(e, dst, numbers, high);
+  for (int i = 3; i >= 0; --i) {
+    emit_coefficient(e, c, numbers, high);
+    op(e, VFMADD213PS, dst, t, x86_reg(c));
+  }
+  move(e, c, dst);
+  emit_sign_of(e, dst, c, x);
+  op(e, VMULPS, t, x, x86_reg(x));
+  move(e, c, fixed_number(e, near_terms[0]));
+  for (int i = 1; i < 4; ++i) op(e, VFMADD213PS, c, t, number(near_terms[i]));
+  op(e, VFMADD213PS, c, x, x86_reg(x));
+  compare(e, SCRATCH_MASK, size, number(0.25f), CMP_LT);
+  op_masked(e, VMOVAPS, dst, 0, x86_reg(c), SCRATCH_MASK);
+  leave_vector(e, size), leave_vector(e, t), leave_vector(e, numbers), leave_vector(e, c), leave_vector(e, high);
+}
+
 /* ---- one instruction -------------------------------------------------------------------------- */
 
 static unsigned float_of_slot(emitter *e, uint16_t slot, bool scalar) {
@@ -389,6 +430,7 @@ static void emit_kind(emitter *e, const tile_bound_instr *in, unsigned dst) {
     case IR_ADD: op(e, VADDPS, dst, a, x86_reg(b)); break;
     case IR_CEIL: op_imm(e, VRNDSCALEPS, dst, 0, x86_reg(a), 10); break;
     case IR_DIVIDE: op(e, VDIVPS, dst, a, x86_reg(b)); break;
+    case IR_ERF: emit_erf(e, dst, a); break;
     case IR_EXPONENTIAL: emit_exp(e, dst, a); break;
     case IR_FLOOR: op_imm(e, VRNDSCALEPS, dst, 0, x86_reg(a), 9); break;
     case IR_LOGISTIC: emit_logistic(e, dst, a); break;
@@ -792,9 +834,10 @@ static bool same_place(const tile_bound *b, uint16_t x, uint16_t y) {
   return x < b->slot_count && y < b->slot_count && b->slot_offsets[x] == b->slot_offsets[y];
 }
 
-/* May `in`, which is not emitted, be moved before the run? It gives no lanes, and nothing of the run meets it. */
+/* May `in`, which is not emitted, be moved before the run? It gives no lanes or loads them, and nothing of the run meets it. (An
+ * output that lies over a leaf is written after the leaf's last load.) */
 static bool can_go_before(const emitter *e, const tile_bound_instr *in) {
-  if (in->level == TILE_FULL || in->op != TILE_MAP) return false;
+  if (in->op != TILE_LOAD && (in->level == TILE_FULL || in->op != TILE_MAP)) return false;
   for (uint32_t i = 0; i < e->count; ++i) {
     const tile_bound_instr *of = e->instrs[i];
     uint16_t slots[3];
