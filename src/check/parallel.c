@@ -146,7 +146,7 @@ static ttpu_status take_results(party *p, base_arena *kept) {
                          base_dtypes[run->types[at].dtype].hlo_name, run->types[at].rank);
       void *bytes = check_fetch(program->result_buffers[k], type);
       if (!bytes) return TTPU_UNKNOWN;
-      results[at] = base_arena_dup(kept, bytes, check_bytes(type) + 1);
+      results[at] = base_arena_dup(kept, bytes, check_bytes(type));
       base_free(bytes);
       if (!results[at]) return base_no_memory(check_bytes(type));
     }

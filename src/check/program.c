@@ -23,7 +23,7 @@ static ttpu_status copy_types(base_arena *arena, const ir_func *f, uint32_t coun
   if (!*out) return base_no_memory(count * sizeof **out);
   for (uint32_t i = 0; i < count; ++i) {
     ir_type type = ir_type_of(f, values ? values[i] : f->body.first_arg + i);
-    type.dims = base_arena_dup(arena, type.dims, type.rank * sizeof *type.dims + 1);
+    type.dims = base_arena_dup(arena, type.dims, type.rank * sizeof *type.dims);
     if (!type.dims) return base_no_memory(type.rank * sizeof *type.dims);
     (*out)[i] = type;
   }

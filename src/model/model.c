@@ -344,7 +344,7 @@ static ttpu_status start(ttpu_model *m, run *r) {
 static bool copy_type(base_arena *arena, const ttpu_tensor *from, ttpu_tensor *to) {
   *to = *from;
   to->name = base_arena_dup(arena, from->name, strlen(from->name) + 1);
-  to->dims = base_arena_dup(arena, from->dims, from->rank * sizeof *from->dims + 1);
+  to->dims = base_arena_dup(arena, from->dims, from->rank * sizeof *from->dims);
   return to->name && to->dims;
 }
 

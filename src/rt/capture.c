@@ -93,7 +93,7 @@ static bool same_type(const rt_value *a, const rt_value *b) {
 }
 
 static rt_captured_value describe(base_arena *arena, const rt_value *v, const void *address) {
-  int64_t *dims = base_arena_dup(arena, v->dims, v->rank * sizeof *v->dims + 1);
+  int64_t *dims = base_arena_dup(arena, v->dims, v->rank * sizeof *v->dims);
   return (rt_captured_value){address, {v->dtype, v->rank, dims}, RT_NO_ALIAS};
 }
 

@@ -420,10 +420,10 @@ static ttpu_status allocate_registers(writer *w) {
 }
 
 static ttpu_status copy_out(base_arena *arena, tile_prog *p) {
-  p->leaves = base_arena_dup(arena, p->leaves, p->leaf_count * sizeof *p->leaves + 1);
-  p->outs = base_arena_dup(arena, p->outs, p->out_count * sizeof *p->outs + 1);
-  p->slots = base_arena_dup(arena, p->slots, p->slot_count * sizeof *p->slots + 1);
-  p->instrs = base_arena_dup(arena, p->instrs, p->instr_count * sizeof *p->instrs + 1);
+  p->leaves = base_arena_dup(arena, p->leaves, p->leaf_count * sizeof *p->leaves);
+  p->outs = base_arena_dup(arena, p->outs, p->out_count * sizeof *p->outs);
+  p->slots = base_arena_dup(arena, p->slots, p->slot_count * sizeof *p->slots);
+  p->instrs = base_arena_dup(arena, p->instrs, p->instr_count * sizeof *p->instrs);
   return p->leaves && p->outs && p->slots && p->instrs ? TTPU_OK : base_no_memory(p->instr_count * sizeof *p->instrs);
 }
 
