@@ -99,7 +99,7 @@ run: build $(done)/run
 bench: build $(done)/run
 	@mkdir -p build/bench
 	@{ for name in zoo operators cost; do echo "== bench/$$name.py"; $(python) bench/$$name.py $(if $(QUICK),--quick) $(ARGS); done; \
-	   for name in memory models compile overhead $(if $(QUICK),,soak); do echo "== bench/$$name.py"; $(python) bench/$$name.py; done; \
+	   for name in memory models compile overhead plugins $(if $(QUICK),,soak); do echo "== bench/$$name.py"; $(python) bench/$$name.py; done; \
 	 } | tee build/bench/table.txt
 
 # ---- checks --------------------------------------------------------------------------------------------------------

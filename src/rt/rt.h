@@ -52,8 +52,9 @@ rt_mode rt_get_mode(void);
 typedef struct rt_counters {
   uint64_t ops_recorded, op_cache_hits, op_cache_misses;
   uint64_t programs_run, program_cache_hits, programs_built; /* built: a piece not met before, lowered to IR */
-  uint64_t programs_compiled; /* of these, compiled; the rest found their code and only bound new sizes */
-  uint64_t programs_loaded;   /* from the disk cache, instead of being built */
+  uint64_t programs_compiled;   /* of these, compiled; the rest found their code and only bound new sizes */
+  uint64_t programs_loaded;     /* from the disk cache, instead of being built */
+  uint64_t compile_nanoseconds; /* lowering and compiling those that were built */
   uint64_t host_reads, uploads;
 } rt_counters;
 rt_counters rt_get_counters(void);

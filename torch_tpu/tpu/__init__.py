@@ -290,9 +290,9 @@ def counters() -> dict:
     """What the runtime did since the start or the last reset.
 
     ops_recorded, op_cache_hits (results' metadata known), programs_run, program_cache_hits, programs_built (a piece not
-    met before), programs_compiled (of these, how many needed new code; the rest only bound new sizes), host_reads,
-    uploads, and two dicts of operator to count: fallbacks, and host, the factorisations (LU, QR, SVD, eigenvalues) that
-    always run on the CPU.
+    met before), programs_compiled (of these, how many needed new code; the rest only bound new sizes), programs_loaded
+    (from the disk instead), compile_seconds (that building and compiling took), host_reads, uploads, and two dicts of
+    operator to count: fallbacks, and host, the factorisations (LU, QR, SVD, eigenvalues) that always run on the CPU.
     """
     return _C.counters()
 
