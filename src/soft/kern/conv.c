@@ -75,6 +75,7 @@ static conv_plain flatten(const kern_conv *c, int64_t lhs_dilation[3]) {
       .features = c->out_features / groups,
       .in = c->in,
       .kernel = c->kernel,
+      .kernel_packed = c->kernel_packed,
       .out = c->out,
       .in_image = c->in_batch,
       .in_channel = c->in_feature,
@@ -449,13 +450,23 @@ static size_t panels_bytes(const conv_plan *p) {
   return (gemm_whole_b_bytes(p->job.kernel, p->job.n, p->job.k) + 63) / 64 * 64;
 }
 
+/* `copy` has room for the kernel in the order of k. */
+static void pack_kernel(const conv_plan *p, void *copy, void *panels) {
+  copy_kernel(p, copy);
+  gemm_pack_whole_b(&p->job, panels);
+}
+
+/* What the workspace holds before the field. */
+static size_t own_panels_bytes(const conv_plan *p) {
+  return p->patches.conv->kernel_packed ? 0 : p->kernel_bytes + panels_bytes(p);
+}
+
 static ttpu_status run_windowed(conv_plan *p, char *workspace) {
   const conv_plain *c = p->patches.conv;
   gemm_job *j = &p->job;
-  char *panels = workspace + p->kernel_bytes, *field = panels + panels_bytes(p);
-  copy_kernel(p, workspace);
-  gemm_pack_whole_b(j, panels);
-  j->b.panels = panels;
+  char *panels = workspace + p->kernel_bytes, *field = workspace + own_panels_bytes(p);
+  if (!c->kernel_packed) pack_kernel(p, workspace, panels);
+  j->b.panels = c->kernel_packed ? c->kernel_packed : panels;
   conv_window_start(&p->window, field);
   for (; p->first_image < c->images; p->first_image += p->window.images) {
     j->batch = min64(p->window.images, c->images - p->first_image);
@@ -478,8 +489,8 @@ static ttpu_status run_plain(const conv_plain *c, char *workspace, size_t *bytes
   conv_plan p;
   plan(c, &p, workspace);
   if (bytes) {
-    *bytes = p.kernel_bytes + gemm_job_workspace(&p.job);
-    if (p.windowed) *bytes += panels_bytes(&p) + conv_window_workspace(&p.window);
+    *bytes = gemm_job_workspace(&p.job);
+    *bytes += p.windowed ? own_panels_bytes(&p) + conv_window_workspace(&p.window) : p.kernel_bytes;
     return TTPU_OK;
   }
   if (p.windowed) return run_windowed(&p, workspace);
@@ -522,4 +533,42 @@ ttpu_status kern_conv_run(const kern_conv *c) {
   const ttpu_status status = run_phases(c, own, NULL);
   kern_scratch_free(own);
   return status;
+}
+
+/* Of a convolution in one phase whose positions are read through the window; false for all others. */
+static bool plan_packed(const kern_conv *c, conv_plain *plain, conv_plan *p, const void *copy) {
+  int64_t dilation[3];
+  if (check(c) != TTPU_OK || is_empty(c)) return false;
+  *plain = flatten(c, dilation);
+  if (dilation[0] > 1 || dilation[1] > 1 || dilation[2] > 1 || conv_depthwise_fits(plain)) return false;
+  plan(plain, p, copy);
+  return p->windowed;
+}
+
+size_t kern_conv_packed_bytes(const kern_conv *c, base_hash128 *key) {
+  conv_plain plain;
+  conv_plan p;
+  if (!plan_packed(c, &plain, &p, NULL)) return 0;
+  const gemm_kernel *kernel = p.job.kernel;
+  base_hash128 h = base_hash128_bytes((base_hash128){0, 0}, kernel->name, strlen(kernel->name));
+  const int64_t words[] = {plain.kernel_dtype,      p.patches.channels_inner,
+                           plain.channels,          plain.features,
+                           plain.kernel_channel,    plain.kernel_feature,
+                           plain.kernel_spatial[0], plain.kernel_spatial[1],
+                           plain.kernel_spatial[2], plain.taps[0],
+                           plain.taps[1],           plain.taps[2]};
+  *key = base_hash128_bytes(h, words, sizeof words);
+  return panels_bytes(&p);
+}
+
+ttpu_status kern_conv_pack(const kern_conv *c, void *packed) {
+  conv_plain plain;
+  conv_plan p;
+  if (!plan_packed(c, &plain, &p, NULL)) return base_fail(TTPU_INTERNAL, "the convolution takes no packed kernel");
+  void *copy = p.kernel_bytes ? kern_scratch_new(p.kernel_bytes) : NULL;
+  if (p.kernel_bytes && !copy) return base_no_memory(p.kernel_bytes);
+  plan(&plain, &p, copy);
+  pack_kernel(&p, copy, packed);
+  kern_scratch_free(copy);
+  return TTPU_OK;
 }

@@ -46,7 +46,8 @@ typedef struct kern_conv {
   int64_t kernel_in, kernel_out, kernel_spatial[KERN_CONV_SPATIAL];
   void *out;
   int64_t out_batch, out_feature, out_spatial[KERN_CONV_SPATIAL];
-  const void *bias; /* out_features elements, contiguous; NULL: none */
+  const void *kernel_packed; /* kern_conv_pack's; NULL: none */
+  const void *bias;          /* out_features elements, contiguous; NULL: none */
   ttpu_dtype bias_dtype;
   kern_conv_epilogue epilogue; /* NULL: none */
   void *epilogue_ctx;
@@ -56,6 +57,11 @@ typedef struct kern_conv {
 /* INVALID_ARGUMENT for sizes or dtypes that do not go together, RESOURCE_EXHAUSTED when memory is out. */
 ttpu_status kern_conv_run(const kern_conv *c);
 size_t kern_conv_workspace(const kern_conv *c);
+
+/* The kernel in the micro-kernel's panels, to keep beside a weight and pass as kernel_packed in later convolutions with the
+ * same key. 0 bytes: this convolution has no use for them. The key does not say where the kernel lies. */
+size_t kern_conv_packed_bytes(const kern_conv *c, base_hash128 *key);
+ttpu_status kern_conv_pack(const kern_conv *c, void *packed);
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,7 @@ typedef struct conv_plain {
   int64_t in_size[3], taps[3], out_size[3];
   int64_t stride[3], pad[3], dilation[3];
   const char *in, *kernel;
+  const void *kernel_packed;
   char *out;
   int64_t in_group, in_image, in_channel, in_spatial[3];
   int64_t kernel_group, kernel_channel, kernel_feature, kernel_spatial[3];

@@ -99,7 +99,7 @@ static int64_t offsets_count(const conv_window *w) {
 }
 
 static size_t offsets_bytes(const conv_window *w) {
-  return (size_t)round_up(offsets_count(w) * (int64_t)sizeof(int32_t), 64);
+  return (size_t)round_up((offsets_count(w) + GEMM_AHEAD) * (int64_t)sizeof(int32_t), 64);
 }
 
 size_t conv_window_workspace(const conv_window *w) {
@@ -120,6 +120,7 @@ void conv_window_start(conv_window *w, void *workspace) {
     for (int64_t g = 0; g < groups; ++g)
       offsets[w->channels_inner ? tap * groups + g : g * taps + tap] = (int32_t)(at + g * w->group);
   }
+  memset(offsets + offsets_count(w), 0, GEMM_AHEAD * sizeof *offsets);
   w->field = (char *)workspace + offsets_bytes(w);
   w->window.offsets = offsets;
 }

@@ -104,6 +104,7 @@ void gemm_convert_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src
 /* The other direction: n contiguous elements of `from` to elements of `to`, `stride` apart. */
 void gemm_store_row(ttpu_dtype from, ttpu_dtype to, int64_t n, const void *src, void *dst, int64_t stride);
 
+enum { GEMM_AHEAD = 24 }; /* how many offsets of a window are readable behind the last: their lines are fetched ahead */
 /* Lines of A that need no panels: convolution's windows. Elements are the kernel's groups of kr values. */
 typedef struct gemm_window {
   int64_t run, step;      /* lines in a row that lie `step` apart; the line after them lies elsewhere */

@@ -202,7 +202,8 @@ void opt_count_execution(void);
 /* `weight`: the block of a parameter in which operand 1 lies, its value good beyond this run; NULL: it is none. */
 ttpu_status opt_run_dot(const ir_op *op, const soft_view *x, const soft_view *y, soft_block *weight);
 ttpu_status opt_run_attention(const ir_op *op, const soft_view *x, const soft_view *y);
-ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y);
+ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y,
+                                soft_block *weight);
 /* region.c */
 bool opt_is_control(const ir_op *op); /* its regions run as a whole, not element by element */
 /* What op's regions use of the values around, of control flow without constants, of which its regions have their own. */

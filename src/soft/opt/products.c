@@ -169,7 +169,19 @@ out:
 
 /* ---- convolution ------------------------------------------------------------------------------ */
 
-ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y) {
+static ttpu_status pack_kernel(void *convolution, void *data) { return kern_conv_pack(convolution, data); }
+
+/* The panels of c's kernel, which lies in this block, if they are worth having. */
+static soft_form *packed_kernel(kern_conv *c, soft_block *weight) {
+  base_hash128 key;
+  size_t bytes = kern_conv_packed_bytes(c, &key);
+  if (bytes == 0) return NULL;
+  key = base_mix128(key, (uint64_t)((const char *)c->kernel - (const char *)weight->data));
+  return soft_form_get(weight, key, bytes, pack_kernel, c, &c->kernel_packed);
+}
+
+ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_view *x, const soft_view *y,
+                                soft_block *weight) {
   const ir_convolution_attrs *at = IR_ATTRS(op, convolution);
   uint32_t spatial = at->input_spatial_dimensions.count;
   if (spatial > KERN_CONV_SPATIAL || !has_product(x, y)) return soft_reference_op(f, op, x, y);
@@ -208,7 +220,10 @@ ttpu_status opt_run_convolution(const ir_func *f, const ir_op *op, const soft_vi
     c.rhs_dilation[s] = s < at->rhs_dilation.count ? at->rhs_dilation.data[s] : 1;
     c.reversal[s] = s < at->window_reversal.count && at->window_reversal.data[s];
   }
-  return kern_conv_run(&c);
+  soft_form *form = weight ? packed_kernel(&c, weight) : NULL;
+  ttpu_status status = kern_conv_run(&c);
+  soft_form_put(form);
+  return status;
 }
 
 /* ---- attention -------------------------------------------------------------------------------- */
