@@ -34,6 +34,10 @@ def integers(*shape: int, most: int = 1000) -> Callable[[], Inputs]:
     return lambda: [torch.randint(most, shape)]
 
 
+def small_integers(n: int) -> torch.Tensor:
+    return torch.randint(-128, 128, (n, n), dtype=torch.int8)
+
+
 def adamw(dtype: torch.dtype) -> Case:
     """The update of one weight of a million elements, as the optimizer writes it."""
 
@@ -100,6 +104,10 @@ PRODUCTS: list[Case] = [
         (128, 3072, 768),
     )
 ]
+PRODUCTS += [
+    (f"int8 {n} x {n} x {n}", lambda n=n: [small_integers(n) for _ in "ab"], torch._int_mm) for n in (64, 256, 1024)
+]
+PRODUCTS += [(f"float16 {n} x {n} x {n}", pairs((n, n), (n, n), torch.float16), torch.mm) for n in (64, 256)]
 
 ATTENTION: list[Case] = [
     (
@@ -135,18 +143,37 @@ CONVOLUTIONS: list[Case] = [
 ]
 
 
-def changing(steps: list[int]) -> Callable[..., object]:
-    """A chain whose length is another one at every call."""
+def changing(steps: list[int], run: Callable[..., torch.Tensor]) -> Callable[..., object]:
+    """A function of a tensor whose length is another one at every call."""
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def of_another_length(x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         steps[0] = (steps[0] + 7) % 500
-        part = x[: 500 + steps[0]]
-        return torch.softmax(part * 2.0 + 1.0, -1).sum(0)
+        return run(x[: 500 + steps[0]], *rest)
 
-    return run
+    return of_another_length
 
 
-SIZES: list[Case] = [("softmax of a new length", floats(1000, 64), changing([0]))]
+def attend(x: torch.Tensor) -> torch.Tensor:
+    """One query against keys and values, as decoding has it."""
+    heads = x.view(1, 1, -1, 64)
+    return functional.scaled_dot_product_attention(heads[:, :, -1:], heads, heads)
+
+
+SIZES: list[Case] = [
+    ("softmax of a new length", floats(1000, 64), changing([0], lambda x: torch.softmax(x * 2.0 + 1.0, -1).sum(0))),
+    (
+        "linear, gelu of a new length",
+        pairs((1000, 64), (256, 64)),
+        changing([0], lambda x, w: functional.gelu(x @ w.t())),
+    ),
+    ("layer norm of a new length", floats(1000, 64), changing([0], lambda x: functional.layer_norm(x * 2.0, (64,)))),
+    ("attention of a new length", floats(1000, 64), changing([0], attend)),
+    (
+        "concatenation of a new length",
+        pairs((1000, 64), (1, 64)),
+        changing([0], lambda x, row: torch.cat([x, row]) * 2.0),
+    ),
+]
 
 GROUPS: dict[str, tuple[list[Case], float]] = {
     "pointwise": (POINTWISE, 2.0),

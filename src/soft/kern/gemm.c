@@ -89,10 +89,17 @@ static void fold_batch(gemm_job *j) {
   }
 }
 
+const gemm_kernel *gemm_kernel_of_product(const kern_gemm *g) {
+  const ttpu_dtype b_dtype = g->b_dtype ? g->b_dtype : g->a_dtype;
+  const gemm_kernel *kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision), *bytes = gemm_i8_get();
+  bool is_bytes = kernel && bytes && kernel->acc == bytes->acc && g->a_dtype == TTPU_I8 && b_dtype == TTPU_I8;
+  return is_bytes ? bytes : kernel;
+}
+
 static void make_job(const kern_gemm *g, gemm_job *j) {
   const ttpu_dtype b_dtype = g->b_dtype ? g->b_dtype : g->a_dtype;
   *j = (gemm_job){
-      .kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision),
+      .kernel = gemm_kernel_of_product(g),
       .m = g->m,
       .n = g->n,
       .k = g->k,

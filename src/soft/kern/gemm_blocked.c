@@ -139,6 +139,7 @@ typedef struct gemm_blocking {
 
 /* The block of k: a panel of B fills L1. Part of the result's rounding, so it depends on k and the CPU alone. */
 static int64_t block_of_k(const gemm_kernel *kernel, int64_t k) {
+  if (gemm_head(kernel) > 0) return max64(k, 1);
   const int64_t l1 = base_cpu()->l1d_bytes ? base_cpu()->l1d_bytes : 32768;
   const int64_t fit = l1 / (kernel->nr * (int64_t)base_dtype_bytes(kernel->packed));
   return even_piece(max64(k, 1), max64(64, min64(fit, 512)), max64(8, kernel->k_unit));
@@ -501,7 +502,7 @@ enum { SKINNY_COLUMNS = 2048, SKINNY_TILE_BYTES = 32768 }; /* a task's columns a
 
 static const gemm_skinny *skinny_for(const gemm_job *j) {
   /* With pairs the blocked way multiplies twice as fast, which pays for packing B from here on. */
-  if (j->kernel->kr == 2 && j->m > GEMM_SKINNY) return NULL;
+  if (j->kernel->kr > 1 && j->m > GEMM_SKINNY) return NULL;
   if (j->m > GEMM_SKINNY_ROWS || j->b.pack || j->b.panels || j->a.pack || j->a.window || j->k == 0) return NULL;
   const bool dot = j->b.k == 1, axpy = j->b.line == 1;
   if ((!dot && !axpy) || j->n * j->k < 2048 || (axpy && !dot && j->n < 16) || (dot && !axpy && j->k < 16)) return NULL;
@@ -618,14 +619,14 @@ ttpu_status gemm_job_run(const gemm_job *j, void *workspace) {
 /* ---- packing B ahead -------------------------------------------------------------------------- */
 
 size_t kern_gemm_packed_b_bytes(const kern_gemm *g) {
-  const gemm_kernel *kernel = gemm_kernel_get(g->a_dtype, g->b_dtype ? g->b_dtype : g->a_dtype, g->out, g->precision);
+  const gemm_kernel *kernel = gemm_kernel_of_product(g);
   if (!kernel || g->n <= 0 || g->k <= 0) return 0;
   return gemm_whole_b_bytes(kernel, g->n, g->k);
 }
 
 ttpu_status kern_gemm_pack_b(const kern_gemm *g, void *packed) {
   const ttpu_dtype b_dtype = g->b_dtype ? g->b_dtype : g->a_dtype;
-  const gemm_job j = {.kernel = gemm_kernel_get(g->a_dtype, b_dtype, g->out, g->precision),
+  const gemm_job j = {.kernel = gemm_kernel_of_product(g),
                       .n = g->n,
                       .k = g->k,
                       .b = {.dtype = b_dtype, .data = g->b, .line = g->b_col, .k = g->b_row}};

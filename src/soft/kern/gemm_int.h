@@ -8,8 +8,8 @@
  *               panel with fewer rows is packed that much tighter, so that no work is done on padding
  *     B panel   the same over columns, always `nr` wide, zeros beyond the last column
  *
- * Both are the same operation on *lines* (rows of A, columns of B), gemm_pack. A panel whose k is odd ends with a zero
- * where kr is 2. Complex panels hold, for every k, all real parts, then all imaginary parts.
+ * Both are the same operation on *lines* (rows of A, columns of B), gemm_pack. A panel whose k is no multiple of kr ends with
+ * zeros. Complex panels hold, for every k, all real parts, then all imaginary parts.
  *
  * A task is a tile of C with the whole of k: it packs its own A and B into its worker's part of the workspace, so
  * there is no barrier, and it accumulates either in C itself (when C has the accumulator's dtype, unit column stride
@@ -47,12 +47,19 @@ typedef struct gemm_kernel {
   int k_unit;
   bool a_by_rows;
   void (*begin)(void), (*end)(void);
+  /* Kernels of bytes multiply an A without sign: each of its bytes is packed with 128 added. B's panel then begins with as many
+   * sums as it has columns, where other panels have a group of kr values: what this function makes of its `groups` groups,
+   * less 128 for each, added to what is there. k is one block. */
+  void (*sum_columns)(int columns, int64_t groups, const void *values, void *sums);
 } gemm_kernel;
 
-/* Values of k in a panel of `count`, padding included. */
+/* Values of k before the first in a panel. */
+static inline int gemm_head(const gemm_kernel *kernel) { return kernel->sum_columns ? kernel->kr : 0; }
+
+/* Values of k in a panel of `count`, padding and head included. */
 static inline int64_t gemm_padded(const gemm_kernel *kernel, int64_t count) {
   const int64_t unit = kernel->k_unit ? kernel->k_unit : kernel->kr;
-  return (count + unit - 1) / unit * unit;
+  return (count + unit - 1) / unit * unit + gemm_head(kernel);
 }
 
 /* Skinny kernels: `m` rows of A (accumulator dtype, contiguous, a_row apart) against w.
@@ -88,9 +95,13 @@ const gemm_isa *gemm_isa_get(void); /* the best that base_cpu() allows */
 /* The kernel for pairs of bf16 summed in f32, and of i16 in i32; NULL where widening to f32 or u32 is as fast. */
 const gemm_kernel *gemm_bf16_get(void);
 const gemm_kernel *gemm_i16_get(void);
+/* The kernel for fours of i8 summed in i32, for plain matrices alone; NULL: none. */
+const gemm_kernel *gemm_i8_get(void);
 
 /* The kernel for inputs and output; NULL when there is no such product. */
 const gemm_kernel *gemm_kernel_get(ttpu_dtype a, ttpu_dtype b, ttpu_dtype out, int precision);
+/* The same for a product of matrices, which may have another for bytes. */
+const gemm_kernel *gemm_kernel_of_product(const kern_gemm *g);
 
 /* Packs `lines` lines of `count` elements of dtype `from` into a panel `width` lines wide. gemm_pack_chunk packs the values
  * k0 .. k0+n of a panel of `total` in all, in order; chunks but the last are of even length. */

@@ -167,12 +167,42 @@ static void pack_pairs(int lines, int width, int64_t count, const uint16_t *src,
   }
 }
 
+/* Fours of bytes, of whatever strides; what is missing is 0. */
+static void pack_fours_strided(int lines, int width, int64_t count, const uint8_t *src, int64_t line, int64_t k,
+                               uint8_t *dst) {
+  for (int64_t p = 0; p < count; p += 4, dst += 4 * width) {
+    const int n = count - p < 4 ? (int)(count - p) : 4;
+    memset(dst, 0, (size_t)(4 * width));
+    for (int i = 0; i < lines; ++i)
+      for (int q = 0; q < n; ++q) dst[4 * i + q] = src[i * line + (p + q) * k];
+  }
+}
+
+/* Of four rows of bytes, line is 1, one of words. */
+static void interleave_fours(int lines, int width, int64_t groups, const uint8_t *src, int64_t k, uint8_t *dst) {
+  for (int64_t p = 0; p < groups; ++p, src += 4 * k, dst += 4 * width) {
+    uint32_t words[GEMM_NR_MAX];
+    for (int i = 0; i < lines; ++i)
+      words[i] = src[i] | (uint32_t)src[i + k] << 8 | (uint32_t)src[i + 2 * k] << 16 | (uint32_t)src[i + 3 * k] << 24;
+    memcpy(dst, words, (size_t)(4 * lines));
+    memset(dst + 4 * lines, 0, (size_t)(4 * (width - lines)));
+  }
+}
+
+static void pack_fours(int lines, int width, int64_t count, const uint8_t *src, int64_t line, int64_t k, uint8_t *dst) {
+  int64_t groups = 0;
+  if (line == 1) interleave_fours(lines, width, groups = count / 4, src, k, dst);
+  else if (k == 1 && line % 4 == 0) gemm_isa_get()->pack_4(lines, width, groups = count / 4, src, line / 4, 1, dst);
+  pack_fours_strided(lines, width, count - 4 * groups, src + 4 * groups * k, line, k, dst + 4 * groups * width);
+}
+
 static void pack_same(const gemm_kernel *kernel, int lines, int width, int64_t count, const void *src, int64_t line,
                       int64_t k, void *dst) {
   const gemm_isa *isa = gemm_isa_get();
   if (kernel->packed == TTPU_C64) pack_c64(lines, width, count, src, line, k, dst);
   else if (kernel->packed == TTPU_C128) pack_c128(lines, width, count, src, line, k, dst);
   else if (kernel->kr == 2) pack_pairs(lines, width, count, src, line, k, dst);
+  else if (kernel->kr == 4) pack_fours(lines, width, count, src, line, k, dst);
   else if (base_dtype_bytes(kernel->packed) == 4) isa->pack_4(lines, width, count, src, line, k, dst);
   else isa->pack_8(lines, width, count, src, line, k, dst);
 }
@@ -202,6 +232,19 @@ static void pack_converted(const gemm_kernel *kernel, ttpu_dtype from, int lines
   }
 }
 
+/* Bytes of A have 128 added; B's panel begins with the sums of its columns. */
+static void finish_bytes(const gemm_kernel *kernel, gemm_side side, int width, int64_t k0, int64_t n, char *panel,
+                         char *values) {
+  const int64_t groups = (n + 3) / 4;
+  if (side == GEMM_A) {
+    uint8_t *bytes = (uint8_t *)values;
+    for (int64_t i = 0; i < 4 * groups * width; ++i) bytes[i] ^= 0x80;
+    return;
+  }
+  if (k0 == 0) memset(panel, 0, (size_t)(4 * width));
+  kernel->sum_columns(width, groups, values, panel);
+}
+
 void gemm_pack_chunk(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from, int lines, int width, int64_t k0,
                      int64_t n, int64_t total, const void *src, int64_t line, int64_t k, void *panel) {
   const int64_t pb = (int64_t)base_dtype_bytes(kernel->packed), padded = gemm_padded(kernel, total);
@@ -215,9 +258,12 @@ void gemm_pack_chunk(const gemm_kernel *kernel, gemm_side side, ttpu_dtype from,
     }
     return;
   }
-  pack_converted(kernel, from, lines, width, n, src, line, k, (char *)panel + k0 * width * pb);
+  const int head = gemm_head(kernel);
+  char *values = (char *)panel + ((side == GEMM_B ? head : 0) + k0) * width * pb;
+  pack_converted(kernel, from, lines, width, n, src, line, k, values);
+  if (head > 0) finish_bytes(kernel, side, width, k0, n, panel, values);
   const int64_t written = (total + kernel->kr - 1) / kernel->kr * kernel->kr;
-  if (last && padded > written)
+  if (last && padded - head > written)
     memset((char *)panel + written * width * pb, 0, (size_t)((padded - written) * width * pb));
 }
 

@@ -14,6 +14,7 @@ SIMD_INLINE u32v dot_i16(u32v a, u32v b, u32v c) {
 #define K_P(op) u32_##op
 #define K_DIRECT 0
 #define K_WINDOW 0
+#define K_HEAD 0
 #define K_NAME(x) i16_##x
 #define K_ACC uint32_t
 #define K_AV u32v

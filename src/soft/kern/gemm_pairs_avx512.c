@@ -1,5 +1,6 @@
-/* Micro-kernels over pairs of k, AVX-512: gemm_bf16_avx512bf16_14x32 (vdpbf16ps: products exact, subnormals flushed to
- * zero) and gemm_i16_avx512vnni_14x32 (vpdpwssd: exact modulo 2^32). A pair is one 4-byte element. */
+/* Micro-kernels over pairs and fours of k, AVX-512: gemm_bf16_avx512bf16_14x32 (vdpbf16ps: products exact, subnormals flushed
+ * to zero), gemm_i16_avx512vnni_14x32 (vpdpwssd) and gemm_i8_avx512vnni_14x32 (vpdpbusd; both exact modulo 2^32). A pair
+ * or four is one 4-byte element. */
 #include "soft/kern/simd_avx512.h"
 #include "soft/kern/gemm_int.h"
 
@@ -11,6 +12,9 @@ SIMD_INLINE f32v dot_bf16(u32v a, u32v b, f32v c) {
 SIMD_INLINE u32v dot_i16(u32v a, u32v b, u32v c) {
   return (u32v)_mm512_dpwssd_epi32((__m512i)c, (__m512i)a, (__m512i)b);
 }
+SIMD_INLINE u32v dot_i8(u32v a, u32v b, u32v c) { /* a without sign */
+  return (u32v)_mm512_dpbusd_epi32((__m512i)c, (__m512i)a, (__m512i)b);
+}
 
 #define K_MR 14
 #define K_NV 2
@@ -20,6 +24,7 @@ SIMD_INLINE u32v dot_i16(u32v a, u32v b, u32v c) {
 #define K_P(op) u32_##op
 #define K_DIRECT 0
 #define K_WINDOW 1
+#define K_HEAD 0
 
 #define K_NAME(x) bf16_##x
 #define K_ACC float
@@ -41,6 +46,14 @@ SIMD_INLINE u32v dot_i16(u32v a, u32v b, u32v c) {
 #define K_A(op) u32_##op
 #define K_FMA dot_i16
 #include "soft/kern/gemm_real.inc"
+#undef K_NAME
+#undef K_FMA
+#undef K_HEAD
+#define K_HEAD 1
+
+#define K_NAME(x) i8_##x
+#define K_FMA dot_i8
+#include "soft/kern/gemm_real.inc"
 
 static void bf16_pairs_run(int64_t k, int rows, int cols, const void *a, const void *b, void *c, int64_t c_row,
                            bool accumulate) {
@@ -55,7 +68,23 @@ static void i16_pairs_run(int64_t k, int rows, int cols, const void *a, const vo
   i16_run((k + 1) / 2, rows, cols, a, b, c, c_row, accumulate);
 }
 
-extern const gemm_kernel gemm_bf16_avx512bf16_14x32, gemm_i16_avx512vnni_14x32;
+static void i8_fours_run(int64_t k, int rows, int cols, const void *a, const void *b, void *c, int64_t c_row,
+                         bool accumulate) {
+  i8_run((k + 3) / 4, rows, cols, a, b, c, c_row, accumulate);
+}
+
+/* columns is a multiple of the lanes. */
+static void sum_columns(int columns, int64_t groups, const void *values, void *sums) {
+  const uint32_t *b = values;
+  uint32_t *to = sums;
+  for (int j = 0; j < columns; j += F32_LANES) {
+    u32v total = u32_zero();
+    for (int64_t p = 0; p < groups; ++p) total = dot_i8(u32_set1(0x80808080), u32_load(b + p * columns + j), total);
+    u32_store(to + j, u32_load(to + j) - total);
+  }
+}
+
+extern const gemm_kernel gemm_bf16_avx512bf16_14x32, gemm_i16_avx512vnni_14x32, gemm_i8_avx512vnni_14x32;
 const gemm_kernel gemm_bf16_avx512bf16_14x32 = {.name = "gemm_bf16_avx512bf16_14x32",
                                                 .mr = 14,
                                                 .nr = 32,
@@ -73,3 +102,12 @@ const gemm_kernel gemm_i16_avx512vnni_14x32 = {.name = "gemm_i16_avx512vnni_14x3
                                                .packed = TTPU_I16,
                                                .acc = TTPU_U32,
                                                .run = i16_pairs_run};
+const gemm_kernel gemm_i8_avx512vnni_14x32 = {.name = "gemm_i8_avx512vnni_14x32",
+                                              .mr = 14,
+                                              .nr = 32,
+                                              .kr = 4,
+                                              .lanes = F32_LANES,
+                                              .packed = TTPU_I8,
+                                              .acc = TTPU_U32,
+                                              .run = i8_fours_run,
+                                              .sum_columns = sum_columns};
