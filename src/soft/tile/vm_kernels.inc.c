@@ -588,6 +588,32 @@ typedef int64_t i64_vector __attribute__((vector_size(64), may_alias));
 #define VECTOR_CHOOSE(V, I, mask, x, y) ((V)(((mask) & (I)(x)) | (~(mask) & (I)(y))))
 #define VECTOR_MAXIMUM(V, I, x, y) VECTOR_CHOOSE(V, I, (I)((x) > (y)) | (I)((x) != (x)), x, y)
 #define VECTOR_MINIMUM(V, I, x, y) VECTOR_CHOOSE(V, I, (I)((x) < (y)) | (I)((x) != (x)), x, y)
+/* total = the lanes of a: neighbours, then neighbouring pairs, fours, eights. */
+#if defined(__AVX512F__)
+#define FROM_1 1, 0, 3, 2, 5, 4, 7, 6
+#define FROM_2 2, 3, 0, 1, 6, 7, 4, 5
+#define FROM_4 4, 5, 6, 7, 0, 1, 2, 3
+static const i32_vector from_f32[4] = {{FROM_1, 9, 8, 11, 10, 13, 12, 15, 14}, {FROM_2, 10, 11, 8, 9, 14, 15, 12, 13}, {FROM_4, 12, 13, 14, 15, 8, 9, 10, 11}, {8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7}};
+static const i64_vector from_f64[3] = {{FROM_1}, {FROM_2}, {FROM_4}};
+#define FOLD_LANES(T, OP, VECTOR_OP, V, I, a, total)                                                                   \
+  for (int half = 0; half < (LANES == 16 ? 4 : 3); ++half) {                                                           \
+    V other = __builtin_shuffle(a, LANES == 16 ? (I)from_f32[half] : (I)from_f64[half % 3]);                           \
+    a = VECTOR_OP(V, I, a, other);                                                                                     \
+  }                                                                                                                    \
+  total = a[0];
+#else
+#define FOLD_LANES(T, OP, VECTOR_OP, V, I, a, total)                                                                   \
+  T part[LANES];                                                                                                       \
+  *(V *)part = a;                                                                                                      \
+  T low = OP(OP(part[0], part[1]), OP(part[2], part[3])), high = OP(OP(part[4], part[5]), OP(part[6], part[7]));       \
+  total = OP(low, high);                                                                                               \
+  if (LANES == 16) {                                                                                                   \
+    T low2 = OP(OP(part[LANES - 8], part[LANES - 7]), OP(part[LANES - 6], part[LANES - 5]));                           \
+    T high2 = OP(OP(part[LANES - 4], part[LANES - 3]), OP(part[LANES - 2], part[LANES - 1]));                          \
+    T both = OP(low2, high2);                                                                                          \
+    total = OP(total, both);                                                                                           \
+  }
+#endif
 #define FOLD_VECTORS(name, T, A, OP, VECTOR_OP, V, I)                                                                  \
   static void vectors_##name(int64_t rows, int64_t len, void *accumulator, const void *px) {                           \
     enum { LANES = 64 / sizeof(T) };                                                                                   \
@@ -614,16 +640,8 @@ typedef int64_t i64_vector __attribute__((vector_size(64), may_alias));
         V e = *(const V *)(x + i);                                                                                     \
         a = VECTOR_OP(V, I, a, e);                                                                                     \
       }                                                                                                                \
-      T part[LANES];                                                                                                   \
-      *(V *)part = a;                                                                                                  \
-      T low = OP(OP(part[0], part[1]), OP(part[2], part[3])), high = OP(OP(part[4], part[5]), OP(part[6], part[7]));   \
-      T total = OP(low, high);                                                                                         \
-      if (LANES == 16) {                                                                                               \
-        T low2 = OP(OP(part[LANES - 8], part[LANES - 7]), OP(part[LANES - 6], part[LANES - 5]));                       \
-        T high2 = OP(OP(part[LANES - 4], part[LANES - 3]), OP(part[LANES - 2], part[LANES - 1]));                      \
-        T both = OP(low2, high2);                                                                                      \
-        total = OP(total, both);                                                                                       \
-      }                                                                                                                \
+      T total;                                                                                                         \
+      FOLD_LANES(T, OP, VECTOR_OP, V, I, a, total)                                                                     \
       A sum = (A)OP(to[row], (A)total);                                                                                \
       if (i < len) {                                                                                                   \
         T rest = x[i];                                                                                                 \
