@@ -217,6 +217,28 @@ def measure(case: Case, seconds: float) -> float:
     return ratio
 
 
+MOVED = {"add 4M": 3 * 4 << 22, "AdamW step float32": 7 * 4 << 20, "AdamW step bfloat16": 7 * 2 << 20}  # bytes
+
+
+def triad(seconds: float) -> float:
+    """Bytes a second of the CPU's best `a = b + s * c` over three arrays of 16 MiB that exist already."""
+    a, b, c = (torch.ones(4 << 20) for _ in range(3))
+    times = [timed(lambda: torch.add(b, c, alpha=3.0, out=a), [], 10) for _ in range(max(3, int(seconds * 20)))]
+    return 3 * 4 * (4 << 20) / min(times)
+
+
+def print_bandwidth(seconds: float) -> None:
+    """What is bound by memory, beside the machine's triad (target 0.8)."""
+    fastest = triad(seconds)
+    print(f"triad (torch.add on the CPU, out= given): {fastest / 1e9:.1f} GB/s")
+    for name, make, run in POINTWISE:
+        if name in MOVED:
+            inputs = [x.to("tpu") for x in make()]
+            taken = min(timed(run, inputs, 10) for _ in range(max(3, int(seconds * 20))))
+            rate = MOVED[name] / taken
+            print(f"{name}: {rate / 1e9:.1f} GB/s, {rate / fastest:.2f} of it")
+
+
 @torch.no_grad()
 def main(arguments: list[str]) -> int:
     """Print the groups; the exit status says whether every target was met."""
@@ -232,7 +254,10 @@ def main(arguments: list[str]) -> int:
         cases, target = GROUPS[group]
         print(f"{group:<44}{'CPU us':>12}{'tpu us':>12}{'speed':>8}   {torch.get_num_threads()} threads")
         mean = statistics.geometric_mean(measure(case, 0.1 if options.quick else 0.5) for case in cases)
-        print(f"{group}: geometric mean {mean:.2f} (target {target})\n")
+        print(f"{group}: geometric mean {mean:.2f} (target {target})")
+        if group == "pointwise":
+            print_bandwidth(0.1 if options.quick else 0.5)
+        print()
         missed |= mean < target
     return int(missed)
 
