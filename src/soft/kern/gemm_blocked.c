@@ -500,6 +500,12 @@ static void run_small_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
 
 enum { SKINNY_COLUMNS = 2048, SKINNY_TILE_BYTES = 32768 }; /* a task's columns and its sums */
 
+/* From two rows on it is arithmetic that bounds, and of that pairs need half. */
+static bool fits_pairs(const gemm_job *j) {
+  return j->m >= 2 && j->a.dtype == TTPU_BF16 && j->b.dtype == TTPU_BF16 && j->kernel->packed == TTPU_BF16 &&
+         j->b.k == 1 && j->k % 2 == 0 && j->b.line % 2 == 0 && j->b.batch % 2 == 0;
+}
+
 static const gemm_skinny *skinny_for(const gemm_job *j) {
   /* With pairs the blocked way multiplies twice as fast, which pays for packing B from here on. */
   if (j->kernel->kr > 1 && j->m > GEMM_SKINNY) return NULL;
@@ -507,6 +513,8 @@ static const gemm_skinny *skinny_for(const gemm_job *j) {
   const bool dot = j->b.k == 1, axpy = j->b.line == 1;
   if ((!dot && !axpy) || j->n * j->k < 2048 || (axpy && !dot && j->n < 16) || (dot && !axpy && j->k < 16)) return NULL;
   if (j->kernel->packed != TTPU_F32 && j->kernel->packed != TTPU_F64 && j->kernel->packed != TTPU_BF16) return NULL;
+  const gemm_skinny *pairs = gemm_bf16_skinny_get();
+  if (pairs && fits_pairs(j)) return pairs;
   const gemm_isa *isa = gemm_isa_get();
   for (int i = 0; i < isa->skinny_count; ++i)
     if (isa->skinny[i].weight == j->b.dtype && isa->skinny[i].acc == j->kernel->acc) return &isa->skinny[i];
@@ -516,7 +524,8 @@ static const gemm_skinny *skinny_for(const gemm_job *j) {
 typedef struct skinny_task {
   const gemm_job *job;
   const gemm_skinny *kernel;
-  const char *a; /* all rows of A of all batches in the accumulator's dtype, contiguous along k */
+  const char *a; /* all rows of A of all batches in `dtype`, contiguous along k */
+  ttpu_dtype dtype;
   int64_t a_row, a_batch;
   int64_t columns, strips; /* a task's columns; tasks per batch */
 } skinny_task;
@@ -525,10 +534,12 @@ typedef struct skinny_task {
 static void skinny_dot(const skinny_task *t, const char *a, const char *w, int64_t cols, char *tile) {
   const gemm_job *j = t->job;
   const int64_t ab = (int64_t)base_dtype_bytes(j->kernel->acc), wb = (int64_t)base_dtype_bytes(j->b.dtype);
+  const int64_t eb = (int64_t)base_dtype_bytes(t->dtype), unit = t->kernel->pairs ? 2 : 1;
   for (int64_t c = 0; c < cols; c += 16)
     for (int64_t r = 0; r < j->m; r += GEMM_SKINNY)
-      t->kernel->dot(min64(GEMM_SKINNY, j->m - r), min64(16, cols - c), j->k, a + r * t->a_row * ab, t->a_row,
-                     w + c * j->b.line * wb, j->b.line, tile + (r * t->columns + c) * ab, t->columns);
+      t->kernel->dot(min64(GEMM_SKINNY, j->m - r), min64(16, cols - c), j->k / unit, a + r * t->a_row * eb,
+                     t->a_row / unit, w + c * j->b.line * wb, j->b.line / unit, tile + (r * t->columns + c) * ab,
+                     t->columns);
 }
 
 static void skinny_axpy(const skinny_task *t, const char *a, const char *w, int64_t cols, char *tile) {
@@ -544,13 +555,13 @@ static void skinny_axpy(const skinny_task *t, const char *a, const char *w, int6
 static void run_skinny_tasks(void *ctx, int64_t begin, int64_t end, int worker) {
   const skinny_task *t = ctx;
   const gemm_job *j = t->job;
-  const int64_t ab = (int64_t)base_dtype_bytes(j->kernel->acc);
+  const int64_t eb = (int64_t)base_dtype_bytes(t->dtype);
   char tile[SKINNY_TILE_BYTES] __attribute__((aligned(64)));
   (void)worker;
   for (int64_t i = begin; i < end; ++i) {
     const int64_t batch = i / t->strips, col0 = i % t->strips * t->columns;
     const int64_t cols = min64(t->columns, j->n - col0);
-    const char *a = t->a + batch * t->a_batch * ab;
+    const char *a = t->a + batch * t->a_batch * eb;
     const char *w = at(j->b.data, j->b.dtype, batch * j->b.batch + col0 * j->b.line);
     if (j->b.k == 1) skinny_dot(t, a, w, cols, tile);
     else skinny_axpy(t, a, w, cols, tile);
@@ -559,18 +570,21 @@ static void run_skinny_tasks(void *ctx, int64_t begin, int64_t end, int worker) 
 }
 
 static ttpu_status run_skinny(const gemm_job *j, const gemm_skinny *kernel, void *workspace) {
-  const ttpu_dtype acc = j->kernel->acc;
-  const int64_t ab = (int64_t)base_dtype_bytes(acc), rows = j->m * (j->a.batch ? j->batch : 1);
-  skinny_task t = {.job = j, .kernel = kernel, .a = j->a.data, .a_row = j->a.line, .a_batch = j->a.batch};
+  const ttpu_dtype acc = j->kernel->acc, dtype = kernel->pairs ? kernel->weight : acc;
+  const int64_t ab = (int64_t)base_dtype_bytes(acc), eb = (int64_t)base_dtype_bytes(dtype);
+  const int64_t rows = j->m * (j->a.batch ? j->batch : 1);
+  skinny_task t = {
+      .job = j, .kernel = kernel, .a = j->a.data, .dtype = dtype, .a_row = j->a.line, .a_batch = j->a.batch};
   void *own = NULL;
   char small[8192] __attribute__((aligned(64)));
-  if (j->a.dtype != acc || (j->a.k != 1 && j->k > 1)) {
-    const size_t bytes = (size_t)(rows * j->k * ab);
+  const bool odd = kernel->pairs && (j->a.line % 2 || j->a.batch % 2);
+  if (j->a.dtype != dtype || (j->a.k != 1 && j->k > 1) || odd) {
+    const size_t bytes = (size_t)(rows * j->k * eb);
     if (!workspace) workspace = bytes <= sizeof small ? small : (own = kern_scratch_new(bytes));
     if (!workspace) return base_no_memory(bytes);
     for (int64_t r = 0; r < rows; ++r)
-      gemm_convert_row(j->a.dtype, acc, j->k, at(j->a.data, j->a.dtype, r / j->m * j->a.batch + r % j->m * j->a.line),
-                       j->a.k, (char *)workspace + r * j->k * ab);
+      gemm_convert_row(j->a.dtype, dtype, j->k, at(j->a.data, j->a.dtype, r / j->m * j->a.batch + r % j->m * j->a.line),
+                       j->a.k, (char *)workspace + r * j->k * eb);
     t.a = workspace;
     t.a_row = j->k;
     t.a_batch = j->a.batch ? j->m * j->k : 0;

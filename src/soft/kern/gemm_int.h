@@ -69,6 +69,7 @@ typedef void (*gemm_skinny_fn)(int64_t m, int64_t n, int64_t k, const void *a, i
 typedef struct gemm_skinny {
   ttpu_dtype weight, acc;
   gemm_skinny_fn dot, axpy;
+  bool pairs; /* dot alone: A has the weight's dtype, and k, a_row and w_row count pairs */
 } gemm_skinny;
 
 /* One instruction set. */
@@ -95,6 +96,8 @@ const gemm_isa *gemm_isa_get(void); /* the best that base_cpu() allows */
 /* The kernel for pairs of bf16 summed in f32, and of i16 in i32; NULL where widening to f32 or u32 is as fast. */
 const gemm_kernel *gemm_bf16_get(void);
 const gemm_kernel *gemm_i16_get(void);
+/* The skinny kernel for pairs of bf16, on machines where gemm_bf16_get's multiplies vectors; NULL: none. */
+const gemm_skinny *gemm_bf16_skinny_get(void);
 /* The kernel for fours of i8 summed in i32, for plain matrices alone; NULL: none. */
 const gemm_kernel *gemm_i8_get(void);
 

@@ -11,6 +11,10 @@ const gemm_kernel *gemm_bf16_get(void) {
   if (base_cpu()->avx512_bf16 && __builtin_cpu_is("amd")) return &gemm_bf16_avx512bf16_14x32;
   return NULL;
 }
+extern const gemm_skinny gemm_bf16_avx512bf16_skinny;
+const gemm_skinny *gemm_bf16_skinny_get(void) {
+  return gemm_bf16_get() == &gemm_bf16_avx512bf16_14x32 ? &gemm_bf16_avx512bf16_skinny : NULL;
+}
 const gemm_kernel *gemm_i16_get(void) {
   if (base_cpu()->avx512_vnni) return &gemm_i16_avx512vnni_14x32;
   return base_cpu()->avx2 ? &gemm_i16_avx2_6x16 : NULL;
@@ -21,6 +25,7 @@ const gemm_kernel *gemm_i8_get(void) {
 }
 #else
 const gemm_kernel *gemm_bf16_get(void) { return NULL; }
+const gemm_skinny *gemm_bf16_skinny_get(void) { return NULL; }
 const gemm_kernel *gemm_i16_get(void) { return NULL; }
 const gemm_kernel *gemm_i8_get(void) { return NULL; }
 #endif

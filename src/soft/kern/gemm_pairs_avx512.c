@@ -111,3 +111,26 @@ const gemm_kernel gemm_i8_avx512vnni_14x32 = {.name = "gemm_i8_avx512vnni_14x32"
                                               .acc = TTPU_U32,
                                               .run = i8_fours_run,
                                               .sum_columns = sum_columns};
+
+/* Products with few rows: a pair is an element of A and of the weight, and fma multiplies both of its halves. */
+#undef K_NAME
+#undef K_A
+SIMD_INLINE f32v pair_fma(f32v a, f32v w, f32v sum) { return dot_bf16((u32v)a, (u32v)w, sum); }
+#define pair_zero f32_zero
+#define pair_load f32_load
+#define pair_load_n f32_load_n
+#define pair_add f32_add
+#define pair_sum f32_sum
+#define K_NAME(x) bf16_skinny_##x
+#define K_A(op) pair_##op
+#define K_T float
+#define K_V f32v
+#define K_W float
+#define K_WLOAD f32_load
+#define K_WLOAD_N f32_load_n
+#define K_AXPY 0
+#include "soft/kern/gemm_skinny.inc"
+
+extern const gemm_skinny gemm_bf16_avx512bf16_skinny;
+const gemm_skinny gemm_bf16_avx512bf16_skinny = {
+    .weight = TTPU_BF16, .acc = TTPU_F32, .dot = bf16_skinny_dot, .pairs = true};
