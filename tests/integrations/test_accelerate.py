@@ -190,6 +190,15 @@ def test_another_accelerator_goes_first(monkeypatch):
     assert accelerate.PartialState(cpu=True).default_device == torch.device("cuda")
 
 
+def test_backend_that_guides_ask_for(monkeypatch):
+    testing = pytest.importorskip("accelerate.test_utils.testing")
+    expected = ("tpu", torch.tpu.device_count(), torch.tpu.memory_allocated)
+    assert testing.get_backend() == expected
+    assert (testing.torch_device, testing.device_count, testing.memory_allocated_func) == expected
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: None)
+    assert testing.get_backend()[0] == "cpu"
+
+
 def test_nothing_is_imported_or_changed_without_need():
     code = """
 import sys, torch

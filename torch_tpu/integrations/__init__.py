@@ -17,6 +17,7 @@ INTEGRATIONS = {
     "safetensors": ("safetensors", "apply"),
     "accelerate": ("accelerate", "apply"),
     "accelerate.commands.launch": ("accelerate", "apply_to_launcher"),
+    "accelerate.test_utils.testing": ("accelerate", "apply_to_testing"),
     "transformers.trainer": ("transformers", "apply_to_trainer"),
     "transformers.pipelines.base": ("transformers", "apply_to_pipelines"),
     "peft": ("peft", "apply"),

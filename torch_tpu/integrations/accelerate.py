@@ -145,6 +145,23 @@ def apply_to_launcher(launch: ModuleType) -> None:
     put_before({launch.simple_launcher: _simple_launcher})
 
 
+def _get_backend(get):
+    def get_backend():
+        backend = get()
+        if backend[0] != "cpu" or not is_tpu_available():
+            return backend
+        return "tpu", torch.tpu.device_count(), torch.tpu.memory_allocated
+
+    return get_backend
+
+
+def apply_to_testing(testing: ModuleType) -> None:
+    """Teach an imported ``accelerate.test_utils.testing`` its device, which guides of Hugging Face's ask it for too."""
+    put_before({testing.get_backend: _get_backend})
+    # what the module itself asked while it was imported
+    testing.torch_device, testing.device_count, testing.memory_allocated_func = testing.get_backend()
+
+
 def apply(accelerate: ModuleType) -> None:
     """Teach an imported accelerate about tpu."""
     put_before_method(accelerate.PartialState, "default_device", _default_device)
