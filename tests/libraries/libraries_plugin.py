@@ -3,12 +3,14 @@
 The settings come as environment variables, because pytest-xdist's workers inherit those:
 
 LIBRARIES_DEVICE   cpu or tpu
+LIBRARIES_PACKAGE  the library: as installed, not as in the tree, which pytest puts before all else
 LIBRARIES_WITHOUT  tests whose name matches this regular expression do not run
 LIBRARIES_PART     i/n: of the tests one in n, by a hash of the name
 LIBRARIES_CHOICE   a file with the tests to run, a line each; all without it
 LIBRARIES_RESULTS  the file that results are appended to
 """
 
+import importlib
 import os
 import re
 import zlib
@@ -18,6 +20,7 @@ import torchvision_operators
 import upstream_plugin
 
 torchvision_operators.define_torchvision_operators()  # before a conftest.py of the library is imported
+importlib.import_module(os.environ["LIBRARIES_PACKAGE"])
 
 
 class Choice:

@@ -2,10 +2,11 @@
 
     python tests/libraries/run.py LIBRARY PATH [FILES ...]
 
-PATH is a source tree of the library, of the installed version or near: a test counts only if it passes on cpu, where
-this backend is not loaded at all, and only such tests run on tpu. A test that skips itself on tpu is not counted; a
-crash or a timeout counts as a failure. FILES are relative to the tree and may be patterns; without them it is the
-library's usual choice. Nothing is downloaded: tests that want weights fail on cpu, and so do not count.
+PATH is a source tree of the library, of the installed version or near. Its tests run on the installed package. A test
+counts only if it passes on cpu, where this backend is not loaded at all, and only such tests run on tpu. A test that
+skips itself on tpu is not counted; a crash or a timeout counts as a failure. FILES are relative to the tree and may be
+patterns; without them it is the library's usual choice. Nothing is downloaded: tests that want weights fail on cpu, and
+so do not count.
 
 The exit status is 1 where fewer than --at-least per cent of what passes on cpu passes on tpu.
 """
@@ -106,6 +107,7 @@ def environment_for(options: argparse.Namespace, device: str) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // options.jobs)),
         "LIBRARIES_DEVICE": device,
+        "LIBRARIES_PACKAGE": LIBRARIES[options.library].package,
         "LIBRARIES_WITHOUT": options.without,
         "LIBRARIES_PART": options.part,
     }

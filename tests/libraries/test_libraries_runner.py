@@ -19,6 +19,7 @@ import unittest
 
 import pytest
 import torch
+import transformers
 
 device = os.environ["TRANSFORMERS_TEST_DEVICE"]
 
@@ -73,7 +74,8 @@ def test_what_counts(tmp_path):
     file = tmp_path / NAME
     file.parent.mkdir(parents=True)
     file.write_text(FILE)
-    (tmp_path / "tests/conftest.py").write_text(CONFTEST)
+    (tmp_path / "conftest.py").write_text(CONFTEST)  # here, so that pytest puts the tree before installed packages
+    (tmp_path / "transformers.py").write_text("raise ImportError('not the installed one')")
     report = tmp_path / "report.json"
     done = run("transformers", tmp_path, "--jobs", 1, "--json", report)
     assert done.returncode == 1, done.stdout + done.stderr
