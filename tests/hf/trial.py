@@ -2,8 +2,8 @@
 
 Tolerances follow from the dtype alone. In f32 a tensor agrees if no element differs by more than `SLACK` units in the
 last place of its largest one, in bf16 by more than one such unit. Where one differs by more, the CPU is asked how
-sure it is: in a wider dtype, and with weights changed in their last bits. tpu may be `WORSE` times as far from the
-CPU's result as these are.
+sure it is: in a wider dtype, with weights changed in their last bits, and with other ones chosen of equal values. tpu
+may be `WORSE` times as far from the CPU's result as these are.
 """
 
 import contextlib
@@ -99,6 +99,20 @@ class HostRandomness(TorchDispatchMode):
         if not devices:
             return drawn
         return tree_map(lambda item: item.to(devices[0]) if torch.is_tensor(item) else item, drawn)
+
+
+class LowestFirst(TorchDispatchMode):
+    """Of equal values the first ones are chosen. PyTorch leaves open which, and the CPU and tpu choose differently."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func != torch.ops.aten.topk.default:
+            return func(*args, **kwargs or {})
+
+        def topk(value: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True):
+            values, indices = value.sort(dim=dim, descending=largest, stable=True)
+            return values.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()
+
+        return topk(*args, **kwargs or {})
 
 
 def dropout_as_on_cpu(value: torch.Tensor, rate: float, training: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -274,8 +288,9 @@ def compare(
 def judge(doubtful: dict, actual: dict, expected: dict, others: list[dict], absolute: float) -> None:
     """Of the tensors that differ, those that are about as uncertain on the CPU itself are fine.
 
-    How uncertain they are is how far the CPU's other results are: in a wider dtype, and of weights changed in their
-    last bits. A ReLU at zero or a choice between two equal experts makes a gradient jump by more than a rounding error.
+    How uncertain they are is how far the CPU's other results are: in a wider dtype, of weights changed in their last
+    bits, with other ones chosen of equal values. A ReLU at zero or a choice between two equal experts makes a gradient
+    jump by more than a rounding error.
     """
     for name, (far, limit) in sorted(doubtful.items(), key=lambda item: -item[1][0]):
         reference = real(expected[name])
@@ -321,7 +336,7 @@ class Trial:
             return train(model, self.batch("cpu", dtype), self.training)
 
     def others(self, work: str, what: str) -> Callable[[], list[dict[str, torch.Tensor]]]:
-        """The same on the CPU in a wider dtype, if the model runs in it, and with weights shaken in their last bits."""
+        """The same on the CPU: in a wider dtype, if the model runs in it, with shaken weights, and `LowestFirst`."""
 
         def run() -> list[dict[str, torch.Tensor]]:
             results = []
@@ -329,6 +344,8 @@ class Trial:
             for dtype, seed in ((wide, None), *((self.dtype, seed) for seed in range(SHAKES))):
                 with contextlib.suppress(Exception):  # many a model has f32 written into it
                     results.append(getattr(self.on_cpu(work, dtype, seed), what))
+            with LowestFirst():
+                results.append(getattr(self.on_cpu(work), what))
             return results
 
         return run
@@ -376,33 +393,40 @@ class Trial:
             self.steps[name] = "ok"
         return self.steps[name] == "ok"
 
+    def fresh(self, device: str) -> torch.nn.Module:
+        """A copy of the model for each piece of work, on both devices: some keep what an earlier call made of them."""
+        return copy.deepcopy(self.case.model).to(device)
+
+    def called(self, model: torch.nn.Module) -> Callable:
+        return torch.compile(model, dynamic=False) if self.compiled else model
+
     def run(self) -> dict[str, str]:
         self.case.model.to(self.dtype)
         expected = self.probe()
-        device: dict[str, torch.nn.Module] = {}
-        if not self.attempt("construct", lambda: device.update(model=copy.deepcopy(self.case.model).to("tpu"))):
+        if not self.attempt("construct", lambda: self.fresh("tpu")):
             return self.steps
-        call = torch.compile(device["model"], dynamic=False) if self.compiled else None
-        self.attempt("forward", lambda: self.check_forward(device["model"], expected["forward"], call))
+        self.attempt("forward", lambda: self.check_forward(expected["forward"]))
         if self.case.generates and not self.compiled:
-            self.check_generations(device["model"])
+            self.check_generations()
         if "train" in expected:
-            self.check_training(device["model"], expected["train"], call)
+            self.check_training(expected["train"])
         fallbacks = torch.tpu.counters()["fallbacks"]
         self.steps["fallbacks"] = "ok" if not fallbacks else f"on the CPU: {fallbacks}"
         return self.steps
 
-    def check_forward(self, model: torch.nn.Module, expected: Result, call: Callable | None) -> None:
+    def check_forward(self, expected: Result) -> None:
+        model = self.fresh("tpu")
         with self.randomness():
-            actual = forward(model, self.batch("tpu"), call)
+            actual = forward(model, self.batch("tpu"), self.called(model))
         compare(actual.outputs, expected.outputs, self.others("forward", "outputs"))
 
-    def check_training(self, model: torch.nn.Module, expected: Result, call: Callable | None) -> None:
+    def check_training(self, expected: Result) -> None:
         actual: list[Result] = []
 
         def run() -> None:
+            model = self.fresh("tpu")
             with self.randomness():
-                actual.append(train(model, self.batch("tpu"), self.training, call))
+                actual.append(train(model, self.batch("tpu"), self.training, self.called(model)))
             compare(actual[0].outputs, expected.outputs, self.others("train", "outputs"))
 
         self.attempt("loss", run)
@@ -412,38 +436,41 @@ class Trial:
             others = self.others("train", "weights")
             self.attempt("step", lambda: compare(actual[0].weights, expected.weights, others, absolute=0.02 * RATE))
 
-    def check_generations(self, model: torch.nn.Module) -> None:
+    def check_generations(self) -> None:
         for name, options in GENERATIONS.items():
             options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": 1, "pad_token_id": 0, **options}
             try:
-                with warnings.catch_warnings(), self.randomness():
+                with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    expected = self.generate(copy.deepcopy(self.case.model).eval(), "cpu", options)
+                    expected = self.generate("cpu", options)
             except Exception as error:
                 self.steps[name] = "not on the CPU: " + describe(error)
                 continue
-            self.attempt(name, lambda options=options, expected=expected: self.check_tokens(model, options, expected))
+            self.attempt(name, lambda options=options, expected=expected: self.check_tokens(options, expected))
 
-    def generate(self, model: torch.nn.Module, device: str, options: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def generate(self, device: str, options: dict[str, Any]) -> dict[str, torch.Tensor]:
+        model = self.fresh(device).eval()
         batch = self.batch(device, labels=False)
         for name in ("decoder_input_ids", "mm_token_type_ids"):
             batch.pop(name, None)
         if model.config.is_encoder_decoder and model.generation_config.decoder_start_token_id is None:
             options = {"decoder_start_token_id": 0, **options}
         torch.manual_seed(2)
-        with torch.no_grad():
+        # What is drawn although nothing is sampled, as noise to start from, has to be the same on both devices.
+        with torch.no_grad(), self.randomness() if options["do_sample"] else HostRandomness():
             return {name: host(value) for name, value in tensors(model.generate(**batch, **options))}
 
-    def check_tokens(self, model: torch.nn.Module, options: dict[str, Any], expected: dict) -> None:
-        model.eval()
-        with self.randomness():
-            actual = self.generate(model, "tpu", options)
+    def generate_lowest_first(self, options: dict[str, Any]) -> dict[str, torch.Tensor]:
+        with LowestFirst():
+            return self.generate("cpu", options)
+
+    def check_tokens(self, options: dict[str, Any], expected: dict) -> None:
+        actual = self.generate("tpu", options)
         if not options["do_sample"] and self.dtype == torch.float32:
-            compare(actual, expected, list)
+            compare(actual, expected, lambda: [self.generate_lowest_first(options)])
             return
         # Samples are tpu's own, and in bf16 two tokens often have one score: then a second run is what has to agree.
-        with self.randomness():
-            again = self.generate(model, "tpu", options)
+        again = self.generate("tpu", options)
         if actual.keys() != again.keys() or not all(torch.equal(actual[key], again[key]) for key in actual):
             raise Disagreement("a second run with the same seed draws something else")
 
