@@ -1,10 +1,12 @@
 """One model of each family (module) of timm, as a case of the sweep: its smallest, on small images."""
 
+import functools
 import importlib
 import inspect
 import re
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from torchvision_operators import define_torchvision_operators
 from trial import Case, describe
@@ -16,6 +18,8 @@ SMALL_SIDE = 64
 CLASSES = 10
 CANDIDATES = 4
 MOST_PARAMETERS = 60_000_000
+# What makes a model smaller whose family has no small one; families differ in what they take.
+SHRINKS: tuple[dict[str, Any], ...] = ({}, {"depth": 2}, {"channel_multiplier": 0.25}, {"num_features": 1056})
 
 
 def preload() -> None:
@@ -44,20 +48,32 @@ def candidates(module: str) -> list[str]:
     return sorted(load().list_models(module=module), key=rank)[:CANDIDATES]
 
 
-def attempts(name: str) -> Iterator[tuple[torch.nn.Module, int]]:
-    """The model with a side of images to try, smaller ones first."""
-    timm = load()
-    with torch.device("meta"):
-        model = timm.create_model(name, num_classes=CLASSES)
-    if sum(parameter.numel() for parameter in model.parameters()) > MOST_PARAMETERS:
-        raise ValueError(f"{name}: too large")
-    usual = model.pretrained_cfg["input_size"][-1]
+def shrink(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments with which the model is not too large, none where it is not anyway, and what it says of its inputs."""
+    for options in SHRINKS:
+        try:
+            with torch.device("meta"):
+                model = load().create_model(name, num_classes=CLASSES, **options)
+        except TypeError:
+            if not options:
+                raise
+            continue  # this one has no such argument
+        if sum(parameter.numel() for parameter in model.parameters()) <= MOST_PARAMETERS:
+            return options, model.pretrained_cfg
+    raise ValueError(f"{name}: too large")
+
+
+def attempts(name: str) -> Iterator[tuple[torch.nn.Module, int, str]]:
+    """The model with a side of images to try, smaller ones first, and how it was made smaller."""
+    options, config = shrink(name)
+    create = functools.partial(load().create_model, name, num_classes=CLASSES, **options)
+    plan = "".join(f", {key} {value}" for key, value in options.items())
     try:
-        yield timm.create_model(name, num_classes=CLASSES, img_size=SMALL_SIDE), SMALL_SIDE
+        yield create(img_size=SMALL_SIDE), SMALL_SIDE, plan
     except TypeError:  # it takes images of any size
-        yield timm.create_model(name, num_classes=CLASSES), SMALL_SIDE
-        yield timm.create_model(name, num_classes=CLASSES), 2 * SMALL_SIDE
-    yield timm.create_model(name, num_classes=CLASSES), usual
+        yield create(), SMALL_SIDE, plan
+        yield create(), 2 * SMALL_SIDE, plan
+    yield create(), config["input_size"][-1], plan
 
 
 def make_case(module: str) -> Case:
@@ -66,8 +82,8 @@ def make_case(module: str) -> Case:
     for name in candidates(module):
         torch.manual_seed(0)
         try:
-            for model, side in attempts(name):
-                case = run_on_cpu(model, name, side, reasons)
+            for model, side, plan in attempts(name):
+                case = run_on_cpu(model, name, side, plan, reasons)
                 if case is not None:
                     return case
         except Exception as error:
@@ -75,7 +91,7 @@ def make_case(module: str) -> Case:
     raise ValueError(reasons)
 
 
-def run_on_cpu(model: torch.nn.Module, name: str, side: int, reasons: list[str]) -> Case | None:
+def run_on_cpu(model: torch.nn.Module, name: str, side: int, plan: str, reasons: list[str]) -> Case | None:
     argument = next(iter(inspect.signature(model.forward).parameters))
     channels = model.pretrained_cfg["input_size"][0]
     batch = {argument: torch.randn(2, channels, side, side, generator=torch.Generator().manual_seed(0))}
@@ -86,4 +102,4 @@ def run_on_cpu(model: torch.nn.Module, name: str, side: int, reasons: list[str])
         reasons.append(f"{name}, {side} pixels: {describe(error)}")
         return None
     size = sum(parameter.numel() for parameter in model.parameters())
-    return Case(model, batch, notes={"class": name, "plan": f"{side} pixels", "parameters": size})
+    return Case(model, batch, notes={"class": name, "plan": f"{side} pixels{plan}", "parameters": size})
