@@ -35,6 +35,23 @@ class ChoosesAmongEquals(torch.nn.Module):
         return self.weight[chosen] * (1 + torch.arange(64, device=x.device))[chosen]
 
 
+class HasIdleWeights(torch.nn.Module):
+    """Compiled, the last layer's weights get a gradient of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2))
+        self.outputs: list[torch.Tensor] = []
+
+    def forward(self, x):
+        self.keep(x)
+        return self.outputs[0].square()
+
+    def keep(self, x):
+        first = self.layers[0](x)
+        self.outputs = [first, self.layers[1](first)]
+
+
 class Differs(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -44,14 +61,28 @@ class Differs(torch.nn.Module):
         return self.weight * x * (1.01 if x.device.type == "tpu" else 1.0)
 
 
-def steps(model: torch.nn.Module, size: int) -> dict[str, str]:
+def steps(model: torch.nn.Module, size: int, compiled: bool = False) -> dict[str, str]:
     case = trial.Case(model, {"x": torch.linspace(0.5, 1.0, size)}, notes={})
-    return trial.run_trial(case, torch.float32)["steps"]
+    return trial.run_trial(case, torch.float32, compiled)["steps"]
 
 
 @pytest.mark.parametrize("model, size", [(Remembers, 3), (ChoosesAmongEquals, 64)])
 def test_agrees(model, size):
     assert set(steps(model(), size).values()) == {"ok"}
+
+
+@pytest.mark.parametrize("model", [Remembers, HasIdleWeights])
+def test_agrees_compiled(model):
+    assert set(steps(model(), 3, compiled=True).values()) == {"ok"}
+
+
+def test_eager_model_is_not_taken_for_a_compiled_one():
+    class Eager(Remembers):
+        @torch.compiler.disable
+        def forward(self, x):
+            return super().forward(x)
+
+    assert steps(Eager(), 3, compiled=True)["forward"] == "differs: nothing of it was compiled"
 
 
 def test_cpu_chooses_other_ones():
