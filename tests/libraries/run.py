@@ -45,6 +45,14 @@ gemma3 gpt2 gpt_neox gpt_oss llama llava mamba mistral mixtral modernbert olmo2 
 qwen3_moe roberta segformer siglip smollm3 swin t5 vit wav2vec2 whisper xlm_roberta
 """.split()
 
+PEFT = """
+bufferdict custom_models initialization lora_variants low_level_api mixed target_parameters tuners_utils vera
+""".split()
+ACCELERATE = """
+accelerator big_modeling data_loader grad_sync hooks kwargs_handlers memory_utils modeling_utils offload optimizer
+scheduler state_checkpointing utils
+""".split()
+
 
 @dataclasses.dataclass
 class Library:
@@ -80,13 +88,12 @@ LIBRARIES = {
         ["tests/test_layers*.py", "tests/test_optim.py", "tests/test_utils.py", "tests/test_models.py"],
         {"TORCH_DEVICE": "{}"},
     ),
-    "peft": Library(
-        "peft", ["tests/test_custom_models.py", "tests/test_decoder_models.py", "tests/test_tuners_utils.py"]
-    ),
-    "accelerate": Library("accelerate", ["tests/test_*.py"]),
+    # Most others of its files take their models from a hub, again and again until a test's time is over.
+    "peft": Library("peft", [f"tests/test_{name}.py" for name in PEFT]),
+    "accelerate": Library("accelerate", [f"tests/test_{name}.py" for name in ACCELERATE]),
     "diffusers": Library(
         "diffusers",
-        ["tests/schedulers/*.py", "tests/models/unets/*.py", "tests/models/autoencoders/*.py"],
+        ["tests/schedulers/*.py", *(f"tests/models/{kind}/*.py" for kind in ("autoencoders", "transformers", "unets"))],
         {"DIFFUSERS_TEST_DEVICE": "{}"},
     ),
 }
