@@ -186,12 +186,13 @@ static gemm_blocking block(const gemm_job *j) {
   s.tile_rows = even_piece(j->m, most_rows, unit);
   /* Enough tasks for all threads, as long as a task is worth handing over. */
   const double task = work(j) / (double)j->batch;
+  const int64_t plenty = (j->a.window ? 8 : 4) * threads; /* a window has no panels to make again for more tasks */
   for (;;) {
     s.row_tiles = ceil_div(j->m, s.tile_rows);
     s.col_tiles = ceil_div(j->n, s.tile_cols);
     const int64_t tasks = s.row_tiles * s.col_tiles * j->batch;
     const double each = task / (double)(s.row_tiles * s.col_tiles);
-    if (threads == 1 || (tasks >= threads && (each < 5e7 || tasks >= 4 * threads)) || each < 4e6) break;
+    if (threads == 1 || (tasks >= threads && (each < 5e7 || tasks >= plenty)) || each < 4e6) break;
     /* Columns that a function packs are packed again for each tile of rows: it stays one as long as there are columns. */
     const bool by_cols = s.tile_cols > kernel->nr && (s.tile_cols >= s.tile_rows || s.tile_rows <= unit || j->b.pack);
     if (!by_cols && (s.tile_rows <= unit || (j->b.pack && tasks >= threads))) break;
