@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/base.h"
 
@@ -49,6 +50,16 @@ void *base_alloc_aligned(size_t alignment, size_t bytes) {
   void *p = NULL;
   if (alignment < sizeof(void *)) alignment = sizeof(void *);
   if (!alloc_allowed() || posix_memalign(&p, alignment, bytes ? bytes : 1) != 0) return NULL;
+  return p;
+}
+
+void *base_alloc_large(size_t bytes) {
+  enum { HUGE_PAGE = 2 << 20, ALIGNMENT = 64 };
+  if (bytes < HUGE_PAGE / 2) return base_alloc_aligned(ALIGNMENT, bytes);
+  size_t whole = (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
+  if (whole < bytes) return NULL;
+  void *p = base_alloc_aligned(HUGE_PAGE, whole);
+  if (p) madvise(p, whole, MADV_HUGEPAGE); /* advice: failing is no error */
   return p;
 }
 

@@ -103,7 +103,7 @@ soft_form *soft_form_get(soft_block *b, base_hash128 key, size_t bytes, soft_for
   pthread_mutex_unlock(&lock);
   if (!ready && !due) return NULL;
   if (due) {
-    void *made = base_alloc_aligned(64, bytes);
+    void *made = base_alloc_large(bytes);
     bool good = made && make(context, made) == TTPU_OK;
     pthread_mutex_lock(&lock);
     if (good && !form->data) { /* another thread may have been as quick */

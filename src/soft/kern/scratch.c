@@ -17,7 +17,7 @@ void *kern_scratch_new(size_t bytes) {
     if (b) kern_scratch_free((char *)b + HEADER);
   }
   const size_t capacity = (bytes + 4095) / 4096 * 4096;
-  block *b = capacity < bytes ? NULL : base_alloc_aligned(64, HEADER + capacity);
+  block *b = capacity < bytes ? NULL : base_alloc_large(HEADER + capacity);
   if (!b) return NULL;
   b->capacity = capacity;
   return (char *)b + HEADER;
