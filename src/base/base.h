@@ -71,8 +71,8 @@ void *base_realloc(void *p, size_t bytes);
 void *base_alloc_aligned(size_t alignment, size_t bytes); /* freed with base_free as well */
 /* The same, 64-byte aligned, for what is read again and again: from 1 MiB on in huge pages where the system has them. */
 void *base_alloc_large(size_t bytes);
-void base_free(void *p);                                  /* NULL is fine */
-ttpu_status base_no_memory(size_t bytes);                 /* sets the message, returns RESOURCE_EXHAUSTED */
+void base_free(void *p);                  /* NULL is fine */
+ttpu_status base_no_memory(size_t bytes); /* sets the message, returns RESOURCE_EXHAUSTED */
 
 /* Test hook: the `nth` allocation from now on (1 = the next) fails, once; 0 switches it off.
  * base_alloc_count counts all since start: a test runs a function once per n until it succeeds. */
