@@ -55,10 +55,10 @@ void *base_alloc_aligned(size_t alignment, size_t bytes) {
 
 void *base_alloc_large(size_t bytes) {
   enum { HUGE_PAGE = 2 << 20, ALIGNMENT = 64 };
-  if (bytes < HUGE_PAGE / 2) return base_alloc_aligned(ALIGNMENT, bytes);
-  size_t whole = (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
-  if (whole < bytes) return NULL;
-  void *p = base_alloc_aligned(HUGE_PAGE, whole);
+  size_t rest = bytes % HUGE_PAGE, whole = bytes - rest;
+  if (rest >= HUGE_PAGE / 2) whole += HUGE_PAGE; /* less than half of a page is not worth one */
+  if (whole == 0 || whole < bytes - rest) return base_alloc_aligned(ALIGNMENT, bytes);
+  void *p = base_alloc_aligned(HUGE_PAGE, whole > bytes ? whole : bytes);
   if (p) madvise(p, whole, MADV_HUGEPAGE); /* advice: failing is no error */
   return p;
 }
