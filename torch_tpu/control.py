@@ -44,9 +44,9 @@ def _absent(tensor: Tensor) -> Tensor:
     return _C.make_absent(torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
 
 
-def _draws(function: Any) -> bool:
+def _draws(function: torch.fx.GraphModule) -> bool:
     """Does a graph call an operator that draws random numbers?"""
-    graphs = [m for m in function.modules() if isinstance(m, torch.fx.GraphModule)] if _is_graph(function) else ()
+    graphs = [module for module in function.modules() if _is_graph(module)]
     targets = [node.target for graph in graphs for node in graph.graph.nodes]
     return any(torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in targets)
 
@@ -57,8 +57,10 @@ def _is_graph(function: Any) -> bool:
 
 def _record(function: Callable, operands: Sequence) -> _Part:
     """Record a function of the operands, of which those that are no tensors are constants."""
-    if not _is_graph(function) or _draws(function):
-        raise NotOnDevice("a branch or loop draws random numbers" if _is_graph(function) else "it is no graph")
+    if not _is_graph(function):
+        raise NotOnDevice("it is no graph")
+    if _draws(function):
+        raise NotOnDevice("a branch or loop draws random numbers")
     arguments = [_absent(x) if isinstance(x, Tensor) else x for x in operands]
     region = _C.Region(torch.tpu.current_device(), [x for x in arguments if isinstance(x, Tensor)])
     try:

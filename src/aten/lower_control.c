@@ -70,6 +70,10 @@ static void lower_cond(aten_lowering *c) {
     if (!takes(c, functions[i], count - 1, c->out_count)) return;
   ir_value predicate = truth(c, operands[0]);
   ir_value *results = base_arena_alloc(c->b->func->arena, (c->out_count + 1) * sizeof *results);
+  if (results == NULL) {
+    ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
+    return;
+  }
   ir_region *regions[2];
   for (uint32_t i = 0; i < 2; ++i) regions[i] = branch(c, functions[i], operands + 1, results);
   ir_value first = ir_append(c->b, IR_IF, 1, &predicate, NULL, 0, NULL, 2, regions);

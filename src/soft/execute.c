@@ -135,11 +135,12 @@ static ttpu_status run_op(const run *r, const soft_step *s) {
   for (uint32_t i = 0; i < s->operand_count; ++i) views[i] = view_at(r, &s->operands[i]);
   for (uint32_t i = 0; i < s->result_count; ++i) views[s->operand_count + i] = view_at(r, &s->results[i]);
   const soft_view *x = views, *y = views + s->operand_count;
-  soft_block *weight = s->operand_count > 1 ? kept_block(r, &s->operands[1].place) : NULL;
   ttpu_status status;
   switch (s->op->kind) {
-    case IR_DOT_GENERAL: status = opt_run_dot(s->op, x, y, weight); break;
-    case IR_CONVOLUTION: status = opt_run_convolution(r->e->f, s->op, x, y, weight); break;
+    case IR_DOT_GENERAL: status = opt_run_dot(s->op, x, y, kept_block(r, &s->operands[1].place)); break;
+    case IR_CONVOLUTION:
+      status = opt_run_convolution(r->e->f, s->op, x, y, kept_block(r, &s->operands[1].place));
+      break;
     case IR_ATTENTION:
       status = attention_has_kernel(x) ? opt_run_attention(s->op, x, y) : soft_reference_op(r->e->f, s->op, x, y);
       break;

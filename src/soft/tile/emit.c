@@ -13,8 +13,6 @@
 
 /* ---- what can be emitted ---------------------------------------------------------------------- */
 
-typedef enum { NOT_EMITTED, EMIT_LOAD, EMIT_STORE, EMIT_EXPAND, EMIT_MAP } emit_class;
-
 static bool is_half(uint32_t dtype) { return dtype == TTPU_BF16 || dtype == TTPU_F16; }
 
 static bool emits_kind(const tile_instr *in) {
@@ -55,23 +53,20 @@ static bool emits_map(const tile_instr *in) {
   }
 }
 
-static emit_class class_of(const tile_bound *b, const tile_bound_instr *in) {
-  if (in->level != TILE_FULL) return NOT_EMITTED;
+static bool is_emitted(const tile_bound *b, const tile_bound_instr *in) {
+  if (in->level != TILE_FULL) return false;
   const tile_port *port;
   switch (in->op) {
-    case TILE_MAP: return emits_map(in->source) ? EMIT_MAP : NOT_EMITTED;
+    case TILE_MAP: return emits_map(in->source);
     case TILE_LOAD:
       port = &b->ports[in->a];
-      return !in->scalar && port->level == TILE_FULL && port->mode == PORT_DIRECT && is_half(port->dtype) ? EMIT_LOAD
-                                                                                                          : NOT_EMITTED;
+      return !in->scalar && port->level == TILE_FULL && port->mode == PORT_DIRECT && is_half(port->dtype);
     case TILE_STORE:
       port = &b->ports[b->prog->leaf_count + in->dst];
       return !in->scalar && port->level == TILE_FULL && port->mode == PORT_DIRECT &&
-                     (is_half(port->dtype) || port->dtype == TTPU_F32)
-                 ? EMIT_STORE
-                 : NOT_EMITTED;
-    case TILE_EXPAND: return b->layout == LAYOUT_ROWS && in->source->type == TTPU_F32 ? EMIT_EXPAND : NOT_EMITTED;
-    default: return NOT_EMITTED;
+             (is_half(port->dtype) || port->dtype == TTPU_F32);
+    case TILE_EXPAND: return b->layout == LAYOUT_ROWS && in->source->type == TTPU_F32;
+    default: return false;
   }
 }
 
@@ -203,8 +198,6 @@ static bool can_go_before(const emitter *e, const tile_bound_instr *in) {
   return true;
 }
 
-static uint32_t element_bytes(const tile_bound_instr *in) { return emit_gives_truth(in) ? 1 : 4; }
-
 /* Registers are shared by values that do not live together. Lane after lane that holds only for elements of one size: a
  * result that is stored may not lie over an operand of another size that is read from memory. */
 static bool places_fit(const emitter *e) {
@@ -215,12 +208,11 @@ static bool places_fit(const emitter *e) {
       const tile_bound_instr *reader = e->instrs[k];
       uint16_t slots[3];
       uint32_t count = reader->op == TILE_EXPAND ? 0 : emit_reads(reader, slots);
-      for (uint32_t j = 0; j < count; ++j) {
-        bool truth = reader->op == TILE_MAP &&
-                     ((reader->source->table == TILE_MAP_SELECT && j == 0) || reader->source->type == TTPU_BOOL);
-        if (same_place(e->b, slots[j], writer->dst) && (truth ? 1u : 4u) != element_bytes(writer)) return false;
-      }
-      if (e->stores[k] && same_place(e->b, reader->dst, writer->dst) && element_bytes(reader) != element_bytes(writer))
+      for (uint32_t j = 0; j < count; ++j)
+        if (same_place(e->b, slots[j], writer->dst) && emit_takes_truth(reader, j) != emit_gives_truth(writer))
+          return false;
+      if (e->stores[k] && same_place(e->b, reader->dst, writer->dst) &&
+          emit_gives_truth(reader) != emit_gives_truth(writer))
         return false;
     }
   }
@@ -262,13 +254,12 @@ void tile_emit(tile_bound *b, tile_list *list) {
     uint32_t end = at, before = out; /* instructions that go before the run are put down at once */
     for (; end < list->count && e.count < MOST_INSTRS; ++end) {
       const tile_bound_instr *in = &list->instrs[end];
-      emit_class class = class_of(b, in);
-      if (class == NOT_EMITTED) {
+      if (!is_emitted(b, in)) {
         if (e.count == 0 || !can_go_before(&e, in)) break;
         list->instrs[before++] = *in;
         continue;
       }
-      if (class == EMIT_EXPAND) e.has_rows = true;
+      e.has_rows |= in->op == TILE_EXPAND;
       copy[e.count] = *in;
       e.instrs[e.count] = &copy[e.count];
       ++e.count;

@@ -80,6 +80,10 @@ bool emit_gives_truth(const tile_bound_instr *in) {
          (s->table == TILE_MAP_KIND && s->type == TTPU_BOOL);
 }
 
+bool emit_takes_truth(const tile_bound_instr *in, uint32_t i) {
+  return in->op == TILE_MAP && ((in->source->table == TILE_MAP_SELECT && i == 0) || in->source->type == TTPU_BOOL);
+}
+
 static void emit_truth(emitter *e, const tile_bound_instr *in, unsigned dst) {
   static const uint8_t predicates[] = {[IR_EQ] = CMP_EQ, [IR_NE] = CMP_NE, [IR_GE] = CMP_GE,
                                        [IR_GT] = CMP_GT, [IR_LE] = CMP_LE, [IR_LT] = CMP_LT};
@@ -244,9 +248,7 @@ static void leave_operands(emitter *e, const tile_bound_instr *in, uint32_t next
   for (uint32_t i = 0; i < count; ++i) {
     uint8_t home = e->homes[e->unit][slots[i]];
     if (home == NO_REGISTER || (in->scalar >> i & 1) || is_read_later(e, slots[i], next)) continue;
-    bool truth =
-        in->op == TILE_MAP && ((in->source->table == TILE_MAP_SELECT && i == 0) || in->source->type == TTPU_BOOL);
-    if (truth) e->used_masks &= ~(1u << home);
+    if (emit_takes_truth(in, i)) e->used_masks &= ~(1u << home);
     else emit_leave_vector(e, home);
     e->homes[e->unit][slots[i]] = NO_REGISTER;
   }

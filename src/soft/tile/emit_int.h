@@ -82,6 +82,7 @@ uint32_t emit_reads(const tile_bound_instr *in, uint16_t slots[3]);
 bool emit_reads_slot(const tile_bound_instr *in, uint16_t slot);
 bool emit_writes_slot(const tile_bound_instr *in, uint16_t slot);
 bool emit_gives_truth(const tile_bound_instr *in); /* a bool, not a float */
+bool emit_takes_truth(const tile_bound_instr *in, uint32_t i);
 bool emit_rounds_result(const emitter *e,
                         const tile_bound_instr *in); /* an operation with the rounding of its result */
 /* The run's function, `units` vectors at a time; e->failed when registers or code do not suffice. */
