@@ -3,8 +3,6 @@
  * so that sums are exact and compared bit by bit. */
 #include "check.h"
 
-#include <unistd.h>
-
 #include "soft/kern/conv.h"
 
 static int64_t pick(uint64_t *seed, int64_t low, int64_t high) {
@@ -292,17 +290,4 @@ TEST(bad_input_is_a_status) {
   CHECK_FAILS(TTPU_INVALID_ARGUMENT, "one of them is 1", kern_conv_run(&c));
   c.spatial = 4;
   CHECK_FAILS(TTPU_UNIMPLEMENTED, "at most 3", kern_conv_run(&c));
-}
-
-TEST(every_instruction_set) {
-  if (getenv("TTPU_CPU")) return;
-  static const char *const levels[] = {"portable", "avx2", "avx512"};
-  for (int i = 0; i < 3; ++i) {
-    char path[512], command[640];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    REQUIRE(length > 0);
-    path[length] = 0;
-    snprintf(command, sizeof command, "TTPU_CPU=%s '%s' > /dev/null", levels[i], path);
-    CHECK(system(command) == 0);
-  }
 }

@@ -1,9 +1,7 @@
-/* Matrix products against a plain loop in double (or in integers), on every instruction set that the machine has: the
- * last test runs this program again under each TTPU_CPU. Data are small whole numbers, so that float sums are exact and
+/* Matrix products against a plain loop in double (or in integers), on every instruction set that the machine has (ctest
+ * runs it under each TTPU_CPU). Data are small whole numbers, so that float sums are exact and
  * results are compared bit by bit; rounding has a test of its own. */
 #include "check.h"
-
-#include <unistd.h>
 
 #include "soft/kern/gemm.h"
 
@@ -470,16 +468,3 @@ static ttpu_status run_large(void *ctx) {
   return kern_gemm_run(&g);
 }
 TEST(out_of_memory_is_a_status) { CHECK(check_out_of_memory(run_large, NULL) <= 2); }
-
-TEST(every_instruction_set) {
-  if (getenv("TTPU_CPU")) return;
-  static const char *const levels[] = {"portable", "avx2", "avx512"};
-  for (int i = 0; i < 3; ++i) {
-    char path[512], command[640];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    REQUIRE(length > 0);
-    path[length] = 0;
-    snprintf(command, sizeof command, "TTPU_CPU=%s '%s' > /dev/null", levels[i], path);
-    CHECK(system(command) == 0);
-  }
-}

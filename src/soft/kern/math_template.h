@@ -55,6 +55,9 @@ static const float exp_terms_f32[6] = {1.9875691500E-4f, 1.3981999507E-3f, 8.333
 static const float tanh_low_f32 = 0.625f; /* below, tanh is a polynomial */
 static const float tanh_terms_f32[5] = {-5.70498872745E-3f, 2.06390887954E-2f, -5.37397155531E-2f, 1.33314422036E-1f,
                                         -3.33332819422E-1f};
+/* (erf(x) - x) / x by x^2, up to 0.93 */
+static const float erf_near_f32[6] = {-5.96761703e-4f, 4.99119423e-3f,  -2.67681349e-2f,
+                                      1.12819925e-1f,  -3.76125336e-1f, 1.28379166e-1f};
 static const double round_f64 = 6755399441055744.0; /* 1.5 * 2^52 */
 
 MATH_INLINE float pow2_f32(int32_t n) { return f32_bits((int32_t)(((uint32_t)n + 127u) << 23)); } /* -126 <= n <= 127 */
@@ -180,12 +183,12 @@ MATH_INLINE float erf_f32(float a) {
   r = fma_f32(r, t, -t);
   r = t > 10.0f ? -104.0f : r;
   float large = copysignf(1.0f - exp_f32(r), a);
-  float p = -5.96761703e-4f;
-  p = fma_f32(p, s, 4.99119423e-3f);
-  p = fma_f32(p, s, -2.67681349e-2f);
-  p = fma_f32(p, s, 1.12819925e-1f);
-  p = fma_f32(p, s, -3.76125336e-1f);
-  p = fma_f32(p, s, 1.28379166e-1f);
+  float p = erf_near_f32[0];
+  p = fma_f32(p, s, erf_near_f32[1]);
+  p = fma_f32(p, s, erf_near_f32[2]);
+  p = fma_f32(p, s, erf_near_f32[3]);
+  p = fma_f32(p, s, erf_near_f32[4]);
+  p = fma_f32(p, s, erf_near_f32[5]);
   float small = fma_f32(p, a, a);
   return t > 0.927734375f ? large : small;
 }

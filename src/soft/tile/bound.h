@@ -33,7 +33,7 @@ typedef struct tile_port {
 typedef void (*tile_code_fn)(int64_t rows, int64_t lanes, void *const *slots);
 enum { TILE_EMITTED = TILE_OP_COUNT }; /* a bound instruction's op: such a run. `scalar`: row by row */
 
-extern const float tile_erf_coefficients[5][32]; /* of erf on AVX-512 (vm_lanes_avx512.h) */
+extern const float tile_erf_32[5][32], tile_erf_8[8][8]; /* coefficients of erf (vm_lanes_avx512.h, vm_lanes_avx2.h) */
 
 /* An instruction with its kernel and final slots (ports in place, aliases resolved). */
 typedef struct tile_bound_instr {

@@ -92,7 +92,7 @@ static void forget_after_fork(void) { region.is_unusable = true; } /* the parent
 static void open_region(void) {
   region.is_open = true;
   const char *mode = getenv("TTPU_SOFT");
-  region.is_unusable = !base_cpu()->avx512 || (mode != NULL && strcmp(mode, "vm") == 0);
+  region.is_unusable = !base_cpu()->avx2 || (mode != NULL && strcmp(mode, "vm") == 0);
   if (region.is_unusable) return;
   int file = memfd_create("ttpu-code", MFD_CLOEXEC);
   if (file >= 0 && ftruncate(file, REGION_BYTES) == 0) {
@@ -154,7 +154,7 @@ static tile_code_fn code_of(emitter *e) {
   uint8_t bytes[CODE_BYTES];
   e->failed = true;
   for (unsigned units = UNITS; units > 0 && e->failed; --units) {
-    e->code = (x86_code){.bytes = bytes, .capacity = sizeof bytes};
+    e->code = (x86_code){.bytes = bytes, .capacity = sizeof bytes, .narrow = !base_cpu()->avx512};
     e->constants = (x86_constants){.count = 0};
     e->fixed_count = 0;
     e->failed = false;

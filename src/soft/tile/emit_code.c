@@ -22,55 +22,31 @@ bool emit_reads_slot(const tile_bound_instr *in, uint16_t slot) {
 
 bool emit_writes_slot(const tile_bound_instr *in, uint16_t slot) { return in->op != TILE_STORE && in->dst == slot; }
 
-/* mov rax, [rdx + 8 * slot] */
-static void load_pointer(emitter *e, uint32_t slot) {
-  x86_bytes(&e->code, (const uint8_t[]){0x48, 0x8b, 0x82}, 3);
-  x86_word(&e->code, 8 * slot);
-}
-
-/* Loads and stores of the vector at element r8 of elements of 2^scale bytes, partial at the end of a row. */
-static x86_operand here(const emitter *e, unsigned scale) {
-  return x86_at(X86_RAX, e->unit == 0 ? X86_R8 : X86_RCX, scale);
-}
-static void load(emitter *e, x86_opcode o, unsigned dst, unsigned scale) {
-  x86_evex(&e->code, &e->constants, o, dst, 0, here(e, scale), e->is_tail ? TAIL_MASK : 0, e->is_tail);
-}
-static void store(emitter *e, x86_opcode o, unsigned src, unsigned scale) {
-  x86_evex(&e->code, &e->constants, o, src, 0, here(e, scale), e->is_tail ? TAIL_MASK : 0, false);
-}
-
 /* ---- one instruction -------------------------------------------------------------------------- */
 
-static unsigned float_of_slot(emitter *e, uint16_t slot, bool scalar) {
-  if (scalar) return emit_take_fixed(e, FIXED_SCALAR, slot);
-  if (e->homes[e->unit][slot] == NO_REGISTER) {
-    e->homes[e->unit][slot] = (uint8_t)emit_take_vector(e);
-    load_pointer(e, slot);
-    load(e, VMOVUPS_LOAD, e->homes[e->unit][slot], 2);
+/* The slot's value; from memory it is read once. */
+static x86_operand value_of_slot(emitter *e, uint16_t slot, bool truth, bool scalar) {
+  if (scalar) return emit_take_fixed(e, truth ? FIXED_TRUTH : FIXED_SCALAR, slot);
+  uint8_t *home = &e->homes[e->unit][slot];
+  if (*home == NO_REGISTER) {
+    *home = (uint8_t)emit_take(e, truth);
+    emit_load_pointer(e, slot);
+    emit_load(e, truth ? TTPU_BOOL : TTPU_F32, *home);
   }
-  return e->homes[e->unit][slot];
+  return x86_reg(*home);
 }
 
-static unsigned truth_of_slot(emitter *e, uint16_t slot, bool scalar) {
-  if (scalar) return emit_take_fixed(e, FIXED_TRUTH, slot);
-  if (e->homes[e->unit][slot] == NO_REGISTER) {
-    unsigned bytes = emit_take_vector(e);
-    e->homes[e->unit][slot] = (uint8_t)emit_take_mask(e);
-    load_pointer(e, slot);
-    load(e, VMOVDQU8_LOAD, bytes, 0);
-    op(e, VPTESTMB, e->homes[e->unit][slot], bytes, x86_reg(bytes));
-    emit_leave_vector(e, bytes);
-  }
-  return e->homes[e->unit][slot];
+static x86_operand operand(emitter *e, const tile_bound_instr *in, uint32_t i) {
+  const uint16_t slots[3] = {in->a, in->b, in->c};
+  return value_of_slot(e, slots[i], emit_takes_truth(in, i), in->scalar >> i & 1);
 }
 
-static unsigned float_operand(emitter *e, const tile_bound_instr *in, uint32_t i) {
-  const uint16_t slots[3] = {in->a, in->b, in->c};
-  return float_of_slot(e, slots[i], in->scalar >> i & 1);
+/* The operand's register, taken for it where it is in memory; the second function leaves that one. */
+static unsigned take_register(emitter *e, x86_operand o) {
+  return o.form == X86_REGISTER ? o.reg : emit_in_register(e, o, emit_take(e, false));
 }
-static unsigned truth_operand(emitter *e, const tile_bound_instr *in, uint32_t i) {
-  const uint16_t slots[3] = {in->a, in->b, in->c};
-  return truth_of_slot(e, slots[i], in->scalar >> i & 1);
+static void leave_register(emitter *e, x86_operand o, unsigned reg) {
+  if (o.form != X86_REGISTER) emit_leave(e, reg, false);
 }
 
 bool emit_gives_truth(const tile_bound_instr *in) {
@@ -88,47 +64,48 @@ static void emit_truth(emitter *e, const tile_bound_instr *in, unsigned dst) {
   static const uint8_t predicates[] = {[IR_EQ] = CMP_EQ, [IR_NE] = CMP_NE, [IR_GE] = CMP_GE,
                                        [IR_GT] = CMP_GT, [IR_LE] = CMP_LE, [IR_LT] = CMP_LT};
   const tile_instr *s = in->source;
-  if (s->table == TILE_MAP_COMPARE) {
-    unsigned a = float_operand(e, in, 0), b = float_operand(e, in, 1);
-    compare(e, dst, a, x86_reg(b), predicates[s->extra]);
-  } else if (s->table == TILE_MAP_CONVERT) {
-    compare(e, dst, float_operand(e, in, 0), number(0), CMP_NE);
-  } else {
-    unsigned a = truth_operand(e, in, 0);
-    if (s->kind == IR_NOT) { /* a xnor (a xor a) */
-      x86_mask(&e->code, KXOR, SCRATCH_MASK, a, a);
-      x86_mask(&e->code, KXNOR, dst, a, SCRATCH_MASK);
-      return;
-    }
-    uint8_t code = s->kind == IR_AND ? KAND : s->kind == IR_OR ? KOR : KXOR;
-    x86_mask(&e->code, code, dst, a, truth_operand(e, in, 1));
-  }
+  x86_operand a = operand(e, in, 0), b = s->operands > 1 ? operand(e, in, 1) : a;
+  unsigned x = take_register(e, a);
+  if (s->table == TILE_MAP_COMPARE) emit_compare(e, dst, x, b, predicates[s->extra]);
+  else if (s->table == TILE_MAP_CONVERT) emit_compare(e, dst, x, number(0), CMP_NE);
+  else emit_logic(e, s->kind, dst, x, b);
+  leave_register(e, a, x);
 }
 
 static void emit_kind(emitter *e, const tile_bound_instr *in, unsigned dst) {
-  unsigned a = float_operand(e, in, 0), b = in->source->operands > 1 ? float_operand(e, in, 1) : 0;
-  switch (in->source->kind) {
-    case IR_ABS: op(e, VPANDD, dst, a, x86_everywhere(0x7fffffff)); break;
-    case IR_ADD: op(e, VADDPS, dst, a, x86_reg(b)); break;
-    case IR_CEIL: op_imm(e, VRNDSCALEPS, dst, 0, x86_reg(a), 10); break;
-    case IR_DIVIDE: op(e, VDIVPS, dst, a, x86_reg(b)); break;
-    case IR_ERF: emit_erf(e, dst, a); break;
-    case IR_EXPONENTIAL: emit_exp(e, dst, a); break;
-    case IR_FLOOR: op_imm(e, VRNDSCALEPS, dst, 0, x86_reg(a), 9); break;
-    case IR_LOGISTIC: emit_logistic(e, dst, a); break;
-    case IR_MAXIMUM: emit_extreme(e, VMAXPS, dst, a, b); break;
-    case IR_MINIMUM: emit_extreme(e, VMINPS, dst, a, b); break;
-    case IR_MULTIPLY: op(e, VMULPS, dst, a, x86_reg(b)); break;
-    case IR_NEGATE: op(e, VPXORD, dst, a, x86_everywhere(0x80000000)); break;
-    case IR_ROUND_NEAREST_EVEN: op_imm(e, VRNDSCALEPS, dst, 0, x86_reg(a), 8); break;
-    case IR_RSQRT:
-      op(e, VSQRTPS, dst, 0, x86_reg(a));
-      op(e, VDIVPS, dst, fixed_number(e, 1), x86_reg(dst));
-      break;
-    case IR_SQRT: op(e, VSQRTPS, dst, 0, x86_reg(a)); break;
-    case IR_SUBTRACT: op(e, VSUBPS, dst, a, x86_reg(b)); break;
-    default: emit_tanh(e, dst, a); break;
+  x86_operand a = operand(e, in, 0), b = in->source->operands > 1 ? operand(e, in, 1) : a;
+  uint32_t kind = in->source->kind;
+  if ((kind == IR_ADD || kind == IR_MULTIPLY) && a.form != X86_REGISTER) {
+    x86_operand first = b;
+    b = a, a = first;
   }
+  unsigned x = take_register(e, a);
+  switch (kind) {
+    case IR_ABS: op(e, VPANDD, dst, x, x86_everywhere(0x7fffffff)); break;
+    case IR_ADD: op(e, VADDPS, dst, x, b); break;
+    case IR_CEIL: op_imm(e, VROUNDPS, dst, 0, x86_reg(x), 10); break;
+    case IR_DIVIDE: op(e, VDIVPS, dst, x, b); break;
+    case IR_ERF: emit_erf(e, dst, x); break;
+    case IR_EXPONENTIAL: emit_exp(e, dst, x); break;
+    case IR_FLOOR: op_imm(e, VROUNDPS, dst, 0, x86_reg(x), 9); break;
+    case IR_LOGISTIC: emit_logistic(e, dst, x); break;
+    case IR_MAXIMUM: emit_extreme(e, VMAXPS, dst, x, b); break;
+    case IR_MINIMUM: emit_extreme(e, VMINPS, dst, x, b); break;
+    case IR_MULTIPLY: op(e, VMULPS, dst, x, b); break;
+    case IR_NEGATE: op(e, VPXORD, dst, x, x86_everywhere(0x80000000)); break;
+    case IR_ROUND_NEAREST_EVEN: op_imm(e, VROUNDPS, dst, 0, x86_reg(x), 8); break;
+    case IR_RSQRT: {
+      unsigned one = emit_take(e, false);
+      op(e, VSQRTPS, dst, 0, x86_reg(x));
+      op(e, VDIVPS, dst, emit_in_register(e, fixed_number(e, 1), one), x86_reg(dst));
+      emit_leave(e, one, false);
+      break;
+    }
+    case IR_SQRT: op(e, VSQRTPS, dst, 0, x86_reg(x)); break;
+    case IR_SUBTRACT: op(e, VSUBPS, dst, x, b); break;
+    default: emit_tanh(e, dst, x); break;
+  }
+  leave_register(e, a, x);
 }
 
 static unsigned traits_of(const emitter *e, const tile_bound_instr *in, uint32_t i) {
@@ -157,79 +134,64 @@ bool emit_rounds_result(const emitter *e, const tile_bound_instr *in) {
 }
 
 static void emit_rounding(emitter *e, const tile_bound_instr *in, unsigned dst) {
-  unsigned x = float_operand(e, in, 0), traits = traits_of(e, in, 0);
-  if (in->source->type != TTPU_BF16) return emit_round_f16(e, dst, x);
-  if ((traits & (TRAIT_BF16 | TRAIT_QUIET)) == (TRAIT_BF16 | TRAIT_QUIET)) return move(e, dst, x);
-  emit_round_bf16(e, dst, x, traits);
+  x86_operand a = operand(e, in, 0);
+  unsigned traits = traits_of(e, in, 0), exact = TRAIT_BF16 | TRAIT_QUIET;
+  if (in->source->type == TTPU_BF16 && (traits & exact) == exact) return move(e, dst, a);
+  unsigned x = take_register(e, a);
+  if (in->source->type == TTPU_BF16) emit_round_bf16(e, dst, x, traits);
+  else emit_round_f16(e, dst, x);
+  leave_register(e, a, x);
+}
+
+static void emit_select(emitter *e, const tile_bound_instr *in, unsigned dst) {
+  x86_operand where = operand(e, in, 0), yes = operand(e, in, 1), no = operand(e, in, 2);
+  unsigned truth = take_register(e, where), otherwise = take_register(e, no);
+  emit_choose(e, dst, truth, yes, otherwise);
+  leave_register(e, where, truth);
+  leave_register(e, no, otherwise);
 }
 
 static void emit_float(emitter *e, const tile_bound_instr *in, unsigned dst) {
   const tile_instr *s = in->source;
   switch (s->table) {
     case TILE_MAP_KIND: emit_kind(e, in, dst); break;
-    case TILE_MAP_SELECT: {
-      unsigned mask = truth_operand(e, in, 0), yes = float_operand(e, in, 1), no = float_operand(e, in, 2);
-      op_masked(e, VBLENDMPS, dst, no, x86_reg(yes), mask);
-      break;
-    }
-    case TILE_MAP_COPY: move(e, dst, float_operand(e, in, 0)); break;
+    case TILE_MAP_SELECT: emit_select(e, in, dst); break;
+    case TILE_MAP_COPY: move(e, dst, operand(e, in, 0)); break;
     case TILE_MAP_ROUND: emit_rounding(e, in, dst); break;
-    default: /* bool to float */
-      op(e, VPXORD, dst, dst, x86_reg(dst));
-      op_masked(e, VBLENDMPS, dst, dst, number(1), truth_operand(e, in, 0));
-      break;
+    default: emit_float_of_truth(e, dst, operand(e, in, 0)); break;
   }
 }
 
 /* The float that the instruction gives, in a register that was taken for it; what is known of it goes to *traits. */
 static unsigned emit_result(emitter *e, const tile_bound_instr *in, unsigned *traits) {
-  unsigned dst = emit_take_vector(e);
+  unsigned dst = emit_take(e, false);
   *traits = traits_of_result(e, in);
   emit_float(e, in, dst);
   if (in->source->table == TILE_MAP_ROUND) *traits = in->source->type == TTPU_BF16 ? TRAIT_ALL : TRAIT_QUIET;
   if (!emit_rounds_result(e, in)) return dst;
-  unsigned rounded = emit_take_vector(e);
+  unsigned rounded = emit_take(e, false);
   emit_round_bf16(e, rounded, dst, *traits);
-  emit_leave_vector(e, dst);
+  emit_leave(e, dst, false);
   *traits = TRAIT_ALL;
   return rounded;
 }
 
-static void emit_load(emitter *e, const tile_bound_instr *in, unsigned dst) {
-  bool bf16 = e->b->ports[in->a].dtype == TTPU_BF16;
-  load_pointer(e, e->b->slot_count + in->a);
-  load(e, bf16 ? VPMOVZXWD : VCVTPH2PS, dst, 1);
-  if (bf16) shift(e, true, dst, dst, 16);
-}
-
-static void emit_store(emitter *e, const tile_bound_instr *in) {
+static void store_output(emitter *e, const tile_bound_instr *in) {
   uint32_t dtype = e->b->ports[e->b->prog->leaf_count + in->dst].dtype;
-  unsigned x = float_of_slot(e, in->a, false), t = emit_take_vector(e);
+  unsigned x = value_of_slot(e, in->a, false, false).reg, rounded = x;
   unsigned traits = e->traits[e->unit][in->a], exact = TRAIT_BF16 | TRAIT_QUIET;
-  if (dtype == TTPU_BF16) {
-    bool is_exact = (traits & exact) == exact;
-    if (!is_exact) emit_round_bf16(e, t, x, traits);
-    shift(e, false, t, is_exact ? x : t, 16);
+  if (dtype == TTPU_BF16 && (traits & exact) != exact) {
+    rounded = emit_take(e, false);
+    emit_round_bf16(e, rounded, x, traits);
   }
-  load_pointer(e, e->b->slot_count + e->b->prog->leaf_count + in->dst);
-  if (dtype == TTPU_BF16) store(e, VPMOVDW, t, 1);
-  else if (dtype == TTPU_F32) store(e, VMOVUPS_STORE, x, 2);
-  else x86_evex_imm(&e->code, &e->constants, VCVTPS2PH, x, 0, here(e, 1), e->is_tail ? TAIL_MASK : 0, false, 8);
-  emit_leave_vector(e, t);
+  emit_load_pointer(e, e->b->slot_count + e->b->prog->leaf_count + in->dst);
+  emit_store(e, dtype, rounded);
+  if (rounded != x) emit_leave(e, rounded, false);
 }
 
 static void store_result(emitter *e, const tile_bound_instr *in, unsigned reg) {
-  if (!emit_gives_truth(in)) {
-    load_pointer(e, in->dst);
-    store(e, VMOVUPS_STORE, reg, 2);
-    return;
-  }
-  unsigned bytes = emit_take_vector(e);
-  op(e, VPMOVM2B, bytes, 0, x86_reg(reg));
-  op(e, VPABSB, bytes, 0, x86_reg(bytes));
-  load_pointer(e, in->dst);
-  store(e, VMOVDQU8_STORE, bytes, 0);
-  emit_leave_vector(e, bytes);
+  emit_load_pointer(e, in->dst);
+  emit_store(e, emit_gives_truth(in) ? TTPU_BOOL : TTPU_F32, reg);
 }
 
 /* Is the slot's present value read by an instruction of the run from `next` on? */
@@ -248,8 +210,7 @@ static void leave_operands(emitter *e, const tile_bound_instr *in, uint32_t next
   for (uint32_t i = 0; i < count; ++i) {
     uint8_t home = e->homes[e->unit][slots[i]];
     if (home == NO_REGISTER || (in->scalar >> i & 1) || is_read_later(e, slots[i], next)) continue;
-    if (emit_takes_truth(in, i)) e->used_masks &= ~(1u << home);
-    else emit_leave_vector(e, home);
+    emit_leave(e, home, emit_takes_truth(in, i));
     e->homes[e->unit][slots[i]] = NO_REGISTER;
   }
 }
@@ -258,12 +219,11 @@ static void leave_operands(emitter *e, const tile_bound_instr *in, uint32_t next
 static void settle(emitter *e, uint32_t at, unsigned reg) {
   const tile_bound_instr *in = e->instrs[at];
   bool truth = emit_gives_truth(in);
-  uint32_t *used = truth ? &e->used_masks : &e->used_vectors;
   uint8_t *home = &e->homes[e->unit][in->dst];
-  if (*home != NO_REGISTER) *used &= ~(1u << *home);
+  if (*home != NO_REGISTER) emit_leave(e, *home, truth);
   *home = (uint8_t)reg;
   if (is_read_later(e, in->dst, at + 1)) return;
-  *used &= ~(1u << reg);
+  emit_leave(e, reg, truth);
   *home = NO_REGISTER;
 }
 
@@ -271,19 +231,20 @@ static void emit_instr(emitter *e, uint32_t at) {
   const tile_bound_instr *in = e->instrs[at];
   unsigned dst, traits = 0;
   if (in->op == TILE_STORE) {
-    emit_store(e, in);
+    store_output(e, in);
     leave_operands(e, in, at + 1);
     return;
   }
   if (emit_gives_truth(in)) {
-    dst = emit_take_mask(e);
+    dst = emit_take(e, true);
     emit_truth(e, in, dst);
   } else if (in->op == TILE_EXPAND) {
-    dst = emit_take_vector(e);
+    dst = emit_take(e, false);
     move(e, dst, emit_take_fixed(e, FIXED_ROW, in->a));
   } else if (in->op == TILE_LOAD) {
-    dst = emit_take_vector(e);
-    emit_load(e, in, dst);
+    dst = emit_take(e, false);
+    emit_load_pointer(e, e->b->slot_count + in->a);
+    emit_load(e, e->b->ports[in->a].dtype, dst);
     traits = e->b->ports[in->a].dtype == TTPU_BF16 ? TRAIT_BF16 | TRAIT_SHORT : 0;
   } else {
     dst = emit_result(e, in, &traits);
@@ -296,44 +257,22 @@ static void emit_instr(emitter *e, uint32_t at) {
 
 /* ---- the loop --------------------------------------------------------------------------------- */
 
-/* The code for `units` vectors; a partial one is alone. */
-static void emit_body(emitter *e, unsigned units, bool is_tail) {
-  e->is_tail = is_tail;
+/* Leaves all registers but those of what is fixed. */
+static void leave_all(emitter *e) {
   memset(e->homes, NO_REGISTER, sizeof e->homes);
   memset(e->traits, 0, sizeof e->traits);
   e->used_vectors = e->used_masks = 0;
-  for (uint32_t i = 0; i < e->fixed_count; ++i)
+  for (uint32_t i = 0; i < e->fixed_count && !e->code.narrow; ++i)
     *(e->fixed[i].kind == FIXED_TRUTH ? &e->used_masks : &e->used_vectors) |= 1u << e->fixed[i].reg;
+}
+
+/* The code for `units` vectors of so many lanes. */
+static void emit_body(emitter *e, unsigned units, unsigned lanes) {
+  e->lanes = (uint8_t)lanes;
+  leave_all(e);
   for (uint32_t i = 0; i < e->count && !e->failed; ++i)
     for (e->unit = 0; e->unit < units; ++e->unit) emit_instr(e, i);
   e->unit = 0;
-}
-
-/* Where results are rounded to bf16, a NaN without the bits that they would lose: rounding then needs no care for it. */
-static void emit_scalar(emitter *e, unsigned reg) {
-  op(e, VBROADCASTSS, reg, 0, x86_at(X86_RAX, X86_NO_INDEX, 0));
-  if (!e->rounds) return;
-  compare(e, SCRATCH_MASK, reg, x86_reg(reg), CMP_UNORDERED);
-  op_masked(e, VPORD, reg, reg, x86_everywhere(0x400000), SCRATCH_MASK);
-  op_masked(e, VPANDD, reg, reg, x86_everywhere(0xffff0000), SCRATCH_MASK);
-}
-
-static void emit_fixed(emitter *e, bool rows) {
-  for (uint32_t i = 0; i < e->fixed_count; ++i) {
-    const fixed *f = &e->fixed[i];
-    if ((f->kind == FIXED_ROW) != rows) continue;
-    if (f->kind == FIXED_CONSTANT) {
-      op(e, VBROADCASTSS, f->reg, 0, x86_word_behind(f->of));
-      continue;
-    }
-    load_pointer(e, f->of);
-    if (f->kind == FIXED_SCALAR) emit_scalar(e, f->reg);
-    else if (f->kind == FIXED_ROW) op(e, VBROADCASTSS, f->reg, 0, x86_at(X86_RAX, X86_R9, 2));
-    else { /* cmp byte [rax], 1; sbb ecx, ecx; not ecx; kmovw k, ecx */
-      const uint8_t code[] = {0x80, 0x38, 1, 0x19, 0xc9, 0xf7, 0xd1, 0xc5, 0xf8, 0x92, (uint8_t)(0xc1u | f->reg << 3)};
-      x86_bytes(&e->code, code, sizeof code);
-    }
-  }
 }
 
 /* jcc rel32; returns where the distance stands. */
@@ -348,51 +287,56 @@ static void land(emitter *e, size_t from, size_t at) {
   if (!e->code.is_full) memcpy(e->code.bytes + from - 4, &distance, sizeof distance);
 }
 enum { IF_LESS = 0xc, IF_NOT_LESS = 0xd, IF_NOT_GREATER = 0xe, IF_GREATER = 0xf };
-#define PUT(e, ...) x86_bytes(&(e)->code, (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
 
-/* A loop over as many whole vectors as are left, `units` at a time. */
-static void emit_loop(emitter *e, unsigned units) {
-  PUT(e, 0x4d, 0x8d, 0x5a, (uint8_t)-(LANES * units)); /* lea r11, [r10 - 16 * units] */
+/* A loop over as many times `units` vectors as are left. */
+static void emit_loop(emitter *e, unsigned units, unsigned lanes) {
+  PUT(e, 0x4d, 0x8d, 0x5a, (uint8_t)-(lanes * units)); /* lea r11, [r10 - lanes * units] */
   PUT(e, 0x4d, 0x39, 0xd8);                            /* cmp r8, r11 */
   size_t over = jump(e, IF_GREATER), loop = e->code.length;
-  if (units > 1) PUT(e, 0x49, 0x8d, 0x48, LANES); /* lea rcx, [r8 + 16] */
-  emit_body(e, units, false);
-  PUT(e, 0x49, 0x83, 0xc0, (uint8_t)(LANES * units)); /* add r8, 16 * units */
+  if (units > 1) PUT(e, 0x49, 0x8d, 0x48, (uint8_t)lanes); /* lea rcx, [r8 + lanes] */
+  emit_body(e, units, lanes);
+  PUT(e, 0x49, 0x83, 0xc0, (uint8_t)(lanes * units)); /* add r8, lanes * units */
   PUT(e, 0x4d, 0x39, 0xd8);                           /* cmp r8, r11 */
   land(e, jump(e, IF_NOT_GREATER), loop);
   land(e, over, e->code.length);
 }
 
-static void emit_tail(emitter *e) {
+static void emit_masked_vector(emitter *e, unsigned lanes) {
   PUT(e, 0x4d, 0x39, 0xd0); /* cmp r8, r10 */
   size_t over = jump(e, IF_NOT_LESS);
-  PUT(e, 0x44, 0x89, 0xd1);       /* mov ecx, r10d */
-  PUT(e, 0x44, 0x29, 0xc1);       /* sub ecx, r8d */
-  PUT(e, 0xb8, 1, 0, 0, 0);       /* mov eax, 1 */
-  PUT(e, 0xd3, 0xe0, 0xff, 0xc8); /* shl eax, cl; dec eax */
-  PUT(e, 0xc5, 0xf8, 0x92, 0xc8); /* kmovw k1, eax */
-  emit_body(e, 1, true);
+  emit_tail_mask(e);
+  e->is_tail = true;
+  emit_body(e, 1, lanes);
+  e->is_tail = false;
   PUT(e, 0x4d, 0x89, 0xd0); /* mov r8, r10 */
   land(e, over, e->code.length);
 }
 
 void emit_function(emitter *e, unsigned units) {
-  emit_body(e, units, false); /* to know what has to be there before the loop */
+  unsigned lanes = e->code.narrow ? 8 : 16;
+  emit_body(e, units, lanes); /* to know what has to be there before the loop */
   e->code.length = 0;
   e->constants.count = e->constants.use_count = 0;
-  emit_fixed(e, false);
+  leave_all(e);
+  emit_prologue(e);
+  emit_load_fixed(e, false);
   PUT(e, 0x45, 0x31, 0xc0); /* xor r8d, r8d */
   PUT(e, 0x45, 0x31, 0xc9); /* xor r9d, r9d */
   size_t row = e->code.length;
-  emit_fixed(e, true);
+  emit_load_fixed(e, true);
   PUT(e, 0x4d, 0x8d, 0x14, 0x30); /* lea r10, [r8 + rsi] */
-  if (units > 1) emit_loop(e, units);
-  emit_loop(e, 1);
-  emit_tail(e);
+  if (units > 1) emit_loop(e, units, lanes);
+  emit_loop(e, 1, lanes);
+  if (e->code.narrow) {
+    emit_loop(e, 1, 4);
+    emit_loop(e, 1, 1);
+  } else {
+    emit_masked_vector(e, lanes);
+  }
   PUT(e, 0x49, 0xff, 0xc1); /* inc r9 */
   PUT(e, 0x49, 0x39, 0xf9); /* cmp r9, rdi */
   land(e, jump(e, IF_LESS), row);
-  PUT(e, 0xc5, 0xf8, 0x77, 0xc3); /* vzeroupper; ret */
+  emit_epilogue(e);
   x86_finish(&e->code, &e->constants);
   e->failed |= e->code.is_full;
 }

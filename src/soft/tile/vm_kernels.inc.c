@@ -12,6 +12,8 @@
 #endif
 #if defined(__AVX512F__)
 #include "soft/tile/vm_lanes_avx512.h"
+#elif defined(__AVX2__)
+#include "soft/tile/vm_lanes_avx2.h"
 #endif
 
 #define FOR_LANES(i, n) _Pragma("GCC ivdep") for (int64_t i = 0; i < (n); ++i)
@@ -26,8 +28,18 @@ typedef double _Complex c128;
 /* ---- expressions: floats ---------------------------------------------------------------------- */
 
 #define SIGN(x) ((x) > 0 ? 1 : (x) < 0 ? -1 : (x))
-#define MAXIMUM(a, b) (((a) > (b)) | ((a) != (a)) ? (a) : (b)) /* a NaN in b fails the comparison, and b it is */
-#define MINIMUM(a, b) (((a) < (b)) | ((a) != (a)) ? (a) : (b))
+/* A NaN in b fails the comparison, and b it is. (As one condition GCC 12 makes branches of several in a row.) */
+#define EXTREMES(T, name)                                                                                              \
+  MATH_INLINE T larger_##name(T a, T b) {                                                                              \
+    T more = a > b ? a : b;                                                                                            \
+    return a != a ? a : more;                                                                                          \
+  }                                                                                                                    \
+  MATH_INLINE T smaller_##name(T a, T b) {                                                                             \
+    T less = a < b ? a : b;                                                                                            \
+    return a != a ? a : less;                                                                                          \
+  }
+EXTREMES(float, f32)
+EXTREMES(double, f64)
 
 #define F32_ABS(x) fabsf(x)
 #define F32_CEIL(x) ceilf(x)
@@ -60,8 +72,8 @@ typedef double _Complex c128;
 #define F32_ADD(a, b) ((a) + (b))
 #define F32_ATAN2(a, b) atan2_f32(a, b)
 #define F32_DIVIDE(a, b) ((a) / (b))
-#define F32_MAXIMUM(a, b) MAXIMUM(a, b)
-#define F32_MINIMUM(a, b) MINIMUM(a, b)
+#define F32_MAXIMUM(a, b) larger_f32(a, b)
+#define F32_MINIMUM(a, b) smaller_f32(a, b)
 #define F32_MULTIPLY(a, b) ((a) * (b))
 #define F32_POWER(a, b) pow_f32(a, b)
 #define F32_SUBTRACT(a, b) ((a) - (b))
@@ -97,8 +109,8 @@ typedef double _Complex c128;
 #define F64_ADD(a, b) ((a) + (b))
 #define F64_ATAN2(a, b) atan2_f64(a, b)
 #define F64_DIVIDE(a, b) ((a) / (b))
-#define F64_MAXIMUM(a, b) MAXIMUM(a, b)
-#define F64_MINIMUM(a, b) MINIMUM(a, b)
+#define F64_MAXIMUM(a, b) larger_f64(a, b)
+#define F64_MINIMUM(a, b) smaller_f64(a, b)
 #define F64_MULTIPLY(a, b) ((a) * (b))
 #define F64_POWER(a, b) pow(a, b)
 #define F64_SUBTRACT(a, b) ((a) - (b))
@@ -322,8 +334,7 @@ UNSIGNED_TYPES(UNSIGNED_KERNELS)
 #define TWO_MOD(K)                                                                                                     \
   NEAR_AND_FAR2(K##_F32, float, fmod_far_f32, fmod_f32, fmodf) MAP2(map_##K##_F64, double, double, fmod(x, y))
 
-#if defined(__AVX512F__)
-#define ONE_OWN(K)                                                                                                     \
+#define ONE_LANES(K)                                                                                                   \
   static void map_##K##_F32(int64_t n, void *d, const void *pa, const void *pb, const void *pc, unsigned scalar) {     \
     UNUSED(pb), UNUSED(pc);                                                                                            \
     float *r = d;                                                                                                      \
@@ -331,6 +342,13 @@ UNSIGNED_TYPES(UNSIGNED_KERNELS)
     if (scalar & 1) FOR_LANES(i, n - 1) r[i + 1] = r[0];                                                               \
   }                                                                                                                    \
   MAP1(map_##K##_F64, double, double, F64_##K(x))
+#if defined(__AVX512F__)
+#define ONE_WIDE(K) ONE_LANES(K)
+#else
+#define ONE_WIDE(K) ONE_FLOAT(K)
+#endif
+#if defined(__AVX2__)
+#define ONE_OWN(K) ONE_LANES(K)
 #else
 #define ONE_OWN(K) ONE_FLOAT(K)
 #endif
@@ -578,43 +596,65 @@ MAP1(unpack_F16, uint16_t, float, base_f32_from_f16(x))
         to[i] = (A)OP(old, (A)x0);                                                                                     \
       }                                                                                                                \
   }
-/* Rows of f32 and f64, the folds that models consist of: four vectors of 64 bytes, named so that they stay in registers
- * (an array of partial sums goes through memory each time); then their lanes as scalars, in a fixed tree. */
-typedef float f32_vector __attribute__((vector_size(64), aligned(4), may_alias));
-typedef double f64_vector __attribute__((vector_size(64), aligned(8), may_alias));
-typedef int32_t i32_vector __attribute__((vector_size(64), may_alias));
-typedef int64_t i64_vector __attribute__((vector_size(64), may_alias));
-#define VECTOR_ADD(V, I, x, y) ((x) + (y))
-#define VECTOR_CHOOSE(V, I, mask, x, y) ((V)(((mask) & (I)(x)) | (~(mask) & (I)(y))))
-#define VECTOR_MAXIMUM(V, I, x, y) VECTOR_CHOOSE(V, I, (I)((x) > (y)) | (I)((x) != (x)), x, y)
-#define VECTOR_MINIMUM(V, I, x, y) VECTOR_CHOOSE(V, I, (I)((x) < (y)) | (I)((x) != (x)), x, y)
-/* total = the lanes of a: neighbours, then neighbouring pairs, fours, eights. */
+/* Rows of f32 and f64, the folds that models consist of: four vectors of 64 bytes, whatever the machine's are, so that
+ * sums are the same everywhere. A vector's parts have names so that they stay in registers (an array of partial sums goes
+ * through memory each time, and of comparisons of vectors that the machine lacks GCC 12 makes branches). */
 #if defined(__AVX512F__)
-#define FROM_1 1, 0, 3, 2, 5, 4, 7, 6
-#define FROM_2 2, 3, 0, 1, 6, 7, 4, 5
-#define FROM_4 4, 5, 6, 7, 0, 1, 2, 3
-static const i32_vector from_f32[4] = {{FROM_1, 9, 8, 11, 10, 13, 12, 15, 14}, {FROM_2, 10, 11, 8, 9, 14, 15, 12, 13}, {FROM_4, 12, 13, 14, 15, 8, 9, 10, 11}, {8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7}};
-static const i64_vector from_f64[3] = {{FROM_1}, {FROM_2}, {FROM_4}};
-#define FOLD_LANES(T, OP, VECTOR_OP, V, I, a, total)                                                                   \
-  for (int half = 0; half < (LANES == 16 ? 4 : 3); ++half) {                                                           \
-    V other = __builtin_shuffle(a, LANES == 16 ? (I)from_f32[half] : (I)from_f64[half % 3]);                           \
-    a = VECTOR_OP(V, I, a, other);                                                                                     \
-  }                                                                                                                    \
-  total = a[0];
+#define PART_BYTES 64
+#define EACH_PART(X, ...) X(0, __VA_ARGS__)
+#define FOLD_PARTS(OP, a) a.part0[0]
+#define LANES_f32 {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#define LANES_f64 {0, 1, 2, 3, 4, 5, 6, 7}
+#elif defined(__AVX2__)
+#define PART_BYTES 32
+#define EACH_PART(X, ...) X(0, __VA_ARGS__) X(1, __VA_ARGS__)
+#define FOLD_PARTS(OP, a) OP(a.part0[0], a.part1[0])
+#define LANES_f32 {0, 1, 2, 3, 4, 5, 6, 7}
+#define LANES_f64 {0, 1, 2, 3}
 #else
-#define FOLD_LANES(T, OP, VECTOR_OP, V, I, a, total)                                                                   \
-  T part[LANES];                                                                                                       \
-  *(V *)part = a;                                                                                                      \
-  T low = OP(OP(part[0], part[1]), OP(part[2], part[3])), high = OP(OP(part[4], part[5]), OP(part[6], part[7]));       \
-  total = OP(low, high);                                                                                               \
-  if (LANES == 16) {                                                                                                   \
-    T low2 = OP(OP(part[LANES - 8], part[LANES - 7]), OP(part[LANES - 6], part[LANES - 5]));                           \
-    T high2 = OP(OP(part[LANES - 4], part[LANES - 3]), OP(part[LANES - 2], part[LANES - 1]));                          \
-    T both = OP(low2, high2);                                                                                          \
-    total = OP(total, both);                                                                                           \
-  }
+#define PART_BYTES 16
+#define EACH_PART(X, ...) X(0, __VA_ARGS__) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__)
+#define FOLD_PARTS(OP, a) OP(OP(a.part0[0], a.part1[0]), OP(a.part2[0], a.part3[0]))
+#define LANES_f32 {0, 1, 2, 3}
+#define LANES_f64 {0, 1}
 #endif
-#define FOLD_VECTORS(name, T, A, OP, VECTOR_OP, V, I)                                                                  \
+#define PART_ADD(I, x, y) ((x) + (y))
+#define PART_CHOOSE(mask, x, y) (((mask) & (x)) | (~(mask) & (y)))
+#define PART_MAXIMUM(I, x, y) (__typeof__(x))PART_CHOOSE((I)((x) > (y)) | (I)((x) != (x)), (I)(x), (I)(y))
+#define PART_MINIMUM(I, x, y) (__typeof__(x))PART_CHOOSE((I)((x) < (y)) | (I)((x) != (x)), (I)(x), (I)(y))
+#define PART_FIELD(i, name) name##_part part##i;
+#define PART_LOAD(i, name) v.part##i = *(const name##_part *)(x + i * (PART_BYTES / (int)sizeof *x));
+#define PART_COMBINE(i, name, OP) a.part##i = OP(name##_lanes, a.part##i, b.part##i);
+/* Each lane with the neighbour at that distance. */
+#define PART_NEIGHBOURS(i, name, OP, distance)                                                                         \
+  if ((distance) < PART_BYTES / (int)sizeof a.part##i[0])                                                              \
+    a.part##i = OP(name##_lanes, a.part##i, __builtin_shuffle(a.part##i, (name##_lanes)LANES_##name ^ (distance)));
+#define VECTORS(name, T, I)                                                                                            \
+  typedef T name##_part __attribute__((vector_size(PART_BYTES), aligned(sizeof(T)), may_alias));                       \
+  typedef I name##_lanes __attribute__((vector_size(PART_BYTES), may_alias));                                          \
+  typedef struct name##_vector {                                                                                       \
+    EACH_PART(PART_FIELD, name)                                                                                        \
+  } name##_vector;                                                                                                     \
+  MATH_INLINE name##_vector name##_load(const T *x) {                                                                  \
+    name##_vector v;                                                                                                   \
+    EACH_PART(PART_LOAD, name)                                                                                         \
+    return v;                                                                                                          \
+  }
+VECTORS(f32, float, int32_t)
+VECTORS(f64, double, int64_t)
+/* OP is PART_OP of single elements. A vector's lanes are folded as neighbours, neighbouring pairs, fours, eights. */
+#define FOLD_VECTORS(name, vector, T, A, OP, PART_OP)                                                                  \
+  MATH_INLINE vector##_vector combined_##name(vector##_vector a, vector##_vector b) {                                  \
+    EACH_PART(PART_COMBINE, vector, PART_OP)                                                                           \
+    return a;                                                                                                          \
+  }                                                                                                                    \
+  MATH_INLINE T folded_##name(vector##_vector a) {                                                                     \
+    EACH_PART(PART_NEIGHBOURS, vector, PART_OP, 1)                                                                     \
+    EACH_PART(PART_NEIGHBOURS, vector, PART_OP, 2)                                                                     \
+    EACH_PART(PART_NEIGHBOURS, vector, PART_OP, 4)                                                                     \
+    EACH_PART(PART_NEIGHBOURS, vector, PART_OP, 8)                                                                     \
+    return FOLD_PARTS(OP, a);                                                                                          \
+  }                                                                                                                    \
   static void vectors_##name(int64_t rows, int64_t len, void *accumulator, const void *px) {                           \
     enum { LANES = 64 / sizeof(T) };                                                                                   \
     A *restrict to = accumulator;                                                                                      \
@@ -625,24 +665,17 @@ static const i64_vector from_f64[3] = {{FROM_1}, {FROM_2}, {FROM_4}};
     }                                                                                                                  \
     for (int64_t row = 0; row < rows; ++row, x += len) {                                                               \
       int64_t i = LANES;                                                                                               \
-      V a = *(const V *)x;                                                                                             \
+      vector##_vector a = vector##_load(x);                                                                            \
       if (len >= 4 * LANES) {                                                                                          \
-        V b = *(const V *)(x + LANES), c = *(const V *)(x + 2 * LANES), d = *(const V *)(x + 3 * LANES);               \
+        vector##_vector b = vector##_load(x + LANES), c = vector##_load(x + 2 * LANES), d = vector##_load(x + 3 * LANES); \
         for (i = 4 * LANES; i + 4 * LANES <= len; i += 4 * LANES) {                                                    \
-          V e = *(const V *)(x + i), f = *(const V *)(x + i + LANES);                                                  \
-          V g = *(const V *)(x + i + 2 * LANES), h = *(const V *)(x + i + 3 * LANES);                                  \
-          a = VECTOR_OP(V, I, a, e), b = VECTOR_OP(V, I, b, f), c = VECTOR_OP(V, I, c, g), d = VECTOR_OP(V, I, d, h);  \
+          a = combined_##name(a, vector##_load(x + i)), b = combined_##name(b, vector##_load(x + i + LANES));          \
+          c = combined_##name(c, vector##_load(x + i + 2 * LANES)), d = combined_##name(d, vector##_load(x + i + 3 * LANES)); \
         }                                                                                                              \
-        a = VECTOR_OP(V, I, a, b), c = VECTOR_OP(V, I, c, d);                                                          \
-        a = VECTOR_OP(V, I, a, c);                                                                                     \
+        a = combined_##name(combined_##name(a, b), combined_##name(c, d));                                             \
       }                                                                                                                \
-      for (; i + LANES <= len; i += LANES) {                                                                           \
-        V e = *(const V *)(x + i);                                                                                     \
-        a = VECTOR_OP(V, I, a, e);                                                                                     \
-      }                                                                                                                \
-      T total;                                                                                                         \
-      FOLD_LANES(T, OP, VECTOR_OP, V, I, a, total)                                                                     \
-      A sum = (A)OP(to[row], (A)total);                                                                                \
+      for (; i + LANES <= len; i += LANES) a = combined_##name(a, vector##_load(x + i));                               \
+      A sum = (A)OP(to[row], (A)folded_##name(a));                                                                     \
       if (i < len) {                                                                                                   \
         T rest = x[i];                                                                                                 \
         for (++i; i < len; ++i) rest = OP(rest, x[i]);                                                                 \
@@ -655,10 +688,6 @@ static const i64_vector from_f64[3] = {{FROM_1}, {FROM_2}, {FROM_4}};
 #define MULTIPLY(x, y) ((x) * (y))
 #define BITS_AND(x, y) ((x) & (y))
 #define BITS_OR(x, y) ((x) | (y))
-MATH_INLINE float larger_f32(float x, float y) { return MAXIMUM(x, y); }
-MATH_INLINE float smaller_f32(float x, float y) { return MINIMUM(x, y); }
-MATH_INLINE double larger_f64(double x, double y) { return MAXIMUM(x, y); }
-MATH_INLINE double smaller_f64(double x, double y) { return MINIMUM(x, y); }
 FOLD_KERNELS(ADD_F32, float, double, ADD, 64)
 FOLD_KERNELS(MULTIPLY_F32, float, double, MULTIPLY, 64)
 FOLD_KERNELS(MAXIMUM_F32, float, float, larger_f32, 64)
@@ -667,12 +696,12 @@ FOLD_KERNELS(ADD_F64, double, double, ADD, 32)
 FOLD_KERNELS(MULTIPLY_F64, double, double, MULTIPLY, 32)
 FOLD_KERNELS(MAXIMUM_F64, double, double, larger_f64, 32)
 FOLD_KERNELS(MINIMUM_F64, double, double, smaller_f64, 32)
-FOLD_VECTORS(ADD_F32, float, double, ADD, VECTOR_ADD, f32_vector, i32_vector)
-FOLD_VECTORS(MAXIMUM_F32, float, float, larger_f32, VECTOR_MAXIMUM, f32_vector, i32_vector)
-FOLD_VECTORS(MINIMUM_F32, float, float, smaller_f32, VECTOR_MINIMUM, f32_vector, i32_vector)
-FOLD_VECTORS(ADD_F64, double, double, ADD, VECTOR_ADD, f64_vector, i64_vector)
-FOLD_VECTORS(MAXIMUM_F64, double, double, larger_f64, VECTOR_MAXIMUM, f64_vector, i64_vector)
-FOLD_VECTORS(MINIMUM_F64, double, double, smaller_f64, VECTOR_MINIMUM, f64_vector, i64_vector)
+FOLD_VECTORS(ADD_F32, f32, float, double, ADD, PART_ADD)
+FOLD_VECTORS(MAXIMUM_F32, f32, float, float, larger_f32, PART_MAXIMUM)
+FOLD_VECTORS(MINIMUM_F32, f32, float, float, smaller_f32, PART_MINIMUM)
+FOLD_VECTORS(ADD_F64, f64, double, double, ADD, PART_ADD)
+FOLD_VECTORS(MAXIMUM_F64, f64, double, double, larger_f64, PART_MAXIMUM)
+FOLD_VECTORS(MINIMUM_F64, f64, double, double, smaller_f64, PART_MINIMUM)
 FOLD_KERNELS(ADD_C64, c64, c128, ADD, 8)
 FOLD_KERNELS(MULTIPLY_C64, c64, c128, multiply_C128, 8)
 FOLD_KERNELS(ADD_C128, c128, c128, ADD, 8)
@@ -695,6 +724,7 @@ FOLD_KERNELS(OR_BOOL, uint8_t, uint8_t, BITS_OR, 256)
 #define SET(K, T) t->map[IR_##K][TTPU_##T] = map_##K##_##T;
 #define SET_FLOAT(K) SET(K, F32) SET(K, F64)
 #define SET_TRIG(K) SET_FLOAT(K)
+#define SET_WIDE(K) SET_FLOAT(K)
 #define SET_OWN(K) SET_FLOAT(K)
 #define SET_MOD(K) SET_FLOAT(K)
 #define SET_COMPLEX(K) SET(K, C64) SET(K, C128)

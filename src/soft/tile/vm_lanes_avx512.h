@@ -2,7 +2,7 @@
 
 /* erf on 32 intervals of [0, 4): of interval i the coefficients of t^0 .. t^4, x = (i + 1/2 + t) / 8; near 0
  * erf(x) = x + x*p(x^2). Chebyshev fits made with mpmath; the largest error is 1.05 ulp. Beyond 4 it is 1 in float. */
-const float tile_erf_coefficients[5][32] = {
+const float tile_erf_32[5][32] = {
     {0.0704319775f, 0.209117681f, 0.341468632f, 0.463898122f, 0.57367444f,  0.669084668f, 0.749464035f, 0.815102398f,
      0.867058277f,  0.906921744f, 0.936568558f, 0.957940578f, 0.972874641f, 0.982989728f, 0.98963064f,  0.993856788f,
      0.996463776f,  0.998022497f, 0.998925924f, 0.999433458f, 0.999709845f, 0.999855697f, 0.999930322f, 0.999967337f,
@@ -47,7 +47,7 @@ static inline __m512 erf_16(__m512 x) {
   __m512 y = _mm512_setzero_ps();
 #pragma GCC unroll 5
   for (int i = 4; i >= 0; --i) {
-    const __m512 low = _mm512_loadu_ps(tile_erf_coefficients[i]), high = _mm512_loadu_ps(tile_erf_coefficients[i] + 16);
+    const __m512 low = _mm512_loadu_ps(tile_erf_32[i]), high = _mm512_loadu_ps(tile_erf_32[i] + 16);
     const __m512 coefficient = _mm512_permutex2var_ps(low, interval, high);
     y = i == 4 ? coefficient : _mm512_fmadd_ps(y, t, coefficient);
   }

@@ -43,29 +43,46 @@ static void put_constant(x86_code *c, x86_constants *k, unsigned reg, uint32_t b
   x86_word(c, 0);
 }
 
-static void encode(x86_code *c, x86_constants *k, x86_opcode op, unsigned reg, unsigned vvvv, x86_operand o,
-                   unsigned mask, bool zero, uint8_t trailing) {
-  unsigned base = o.form == X86_CONSTANT ? 0 : o.reg;
-  unsigned index = o.form == X86_MEMORY ? o.index : o.form == X86_REGISTER ? o.reg >> 1u : 0;
-  x86_byte(c, 0x62); /* the high bits of register numbers are stored inverted */
+/* The prefixes; the high bits of register numbers are stored inverted. */
+static void put_evex(x86_code *c, x86_opcode op, unsigned reg, unsigned vvvv, unsigned index, unsigned base,
+                     unsigned last) {
+  x86_byte(c, 0x62);
   x86_byte(c,
            (~reg >> 3 & 1u) << 7 | (~index >> 3 & 1u) << 6 | (~base >> 3 & 1u) << 5 | (~reg >> 4 & 1u) << 4 | op.map);
   x86_byte(c, (~vvvv & 15u) << 3 | 4u | op.prefix);
-  x86_byte(c,
-           (unsigned)zero << 7 | (unsigned)op.length << 5 | (unsigned)o.broadcast << 4 | (~vvvv >> 4 & 1u) << 3 | mask);
-  x86_byte(c, op.opcode);
-  if (o.form == X86_REGISTER) x86_byte(c, 0xc0u | (reg & 7u) << 3 | (o.reg & 7u));
-  else if (o.form == X86_CONSTANT) put_constant(c, k, reg, o.constant, trailing);
-  else put_memory(c, reg, o);
+  x86_byte(c, last | (unsigned)op.length << 5 | (~vvvv >> 4 & 1u) << 3);
+}
+static void put_vex(x86_code *c, x86_opcode op, unsigned reg, unsigned vvvv, unsigned index, unsigned base) {
+  x86_byte(c, 0xc4);
+  x86_byte(c, (~reg >> 3 & 1u) << 7 | (~index >> 3 & 1u) << 6 | (~base >> 3 & 1u) << 5 | op.map);
+  x86_byte(c, (~vvvv & 15u) << 3 | (op.length ? 4u : 0) | op.prefix);
 }
 
-void x86_evex(x86_code *c, x86_constants *k, x86_opcode op, unsigned reg, unsigned vvvv, x86_operand operand,
-              unsigned mask, bool zero) {
+static void encode(x86_code *c, x86_constants *k, x86_opcode op, unsigned reg, unsigned vvvv, x86_operand o,
+                   unsigned mask, bool zero, uint8_t trailing) {
+  bool addressed = o.form == X86_MEMORY || o.form == X86_REGISTER;
+  unsigned base = addressed ? o.reg : 0, index = o.form == X86_MEMORY ? o.index : base >> 1u;
+  if (c->narrow) put_vex(c, op, reg, vvvv, index, base);
+  else put_evex(c, op, reg, vvvv, index, base, (unsigned)zero << 7 | (unsigned)o.broadcast << 4 | mask);
+  x86_byte(c, op.opcode);
+  switch (o.form) {
+    case X86_REGISTER: x86_byte(c, 0xc0u | (reg & 7u) << 3 | (o.reg & 7u)); break;
+    case X86_MEMORY: put_memory(c, reg, o); break;
+    case X86_STACK: /* ModRM and SIB of rsp */
+      x86_bytes(c, (const uint8_t[]){(uint8_t)(0x84u | (reg & 7u) << 3), 0x24}, 2);
+      x86_word(c, o.number);
+      break;
+    case X86_CONSTANT: put_constant(c, k, reg, o.number, trailing); break;
+  }
+}
+
+void x86_vector(x86_code *c, x86_constants *k, x86_opcode op, unsigned reg, unsigned vvvv, x86_operand operand,
+                unsigned mask, bool zero) {
   encode(c, k, op, reg, vvvv, operand, mask, zero, 0);
 }
 
-void x86_evex_imm(x86_code *c, x86_constants *k, x86_opcode op, unsigned reg, unsigned vvvv, x86_operand operand,
-                  unsigned mask, bool zero, uint8_t immediate) {
+void x86_vector_imm(x86_code *c, x86_constants *k, x86_opcode op, unsigned reg, unsigned vvvv, x86_operand operand,
+                    unsigned mask, bool zero, uint8_t immediate) {
   encode(c, k, op, reg, vvvv, operand, mask, zero, 1);
   x86_byte(c, immediate);
 }
@@ -76,12 +93,13 @@ void x86_mask(x86_code *c, uint8_t opcode, unsigned dst, unsigned a, unsigned b)
 }
 
 void x86_finish(x86_code *c, const x86_constants *k) {
-  while (c->length % 4 != 0) x86_byte(c, 0x90);
+  uint32_t copies = c->narrow ? 8 : 1, bytes = 4 * copies;
+  while (c->length % bytes != 0) x86_byte(c, 0x90);
   size_t first = c->length;
-  for (uint32_t i = 0; i < k->count; ++i) x86_word(c, k->words[i]);
+  for (uint32_t i = 0; i < k->count * copies; ++i) x86_word(c, k->words[i / copies]);
   if (c->is_full) return;
   for (uint32_t i = 0; i < k->use_count; ++i) {
-    size_t at = k->uses[i].at, target = first + 4u * k->uses[i].word;
+    size_t at = k->uses[i].at, target = first + (size_t)bytes * k->uses[i].word;
     int32_t distance = (int32_t)((int64_t)target - (int64_t)(at + 4 + k->uses[i].trailing));
     memcpy(c->bytes + at, &distance, sizeof distance);
   }
