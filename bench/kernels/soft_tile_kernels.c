@@ -1,14 +1,9 @@
 /* Nanoseconds an element of each f32 tile kernel over one tile in the first cache: finds loops that gcc did not vectorise. */
 #include <stdio.h>
-#include <time.h>
 
 #include "soft/tile/prog.h"
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static double now(void) { return 1e-9 * (double)base_now_ns(); }
 static float a[1024], b[1024], d[1024 * 4];
 static double acc[1024];
 

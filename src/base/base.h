@@ -6,6 +6,7 @@
  *   dtypes    the element types, from dtypes.def      dtype.c
  *   hash      64- and 128-bit mixing                  hash.c
  *   log       TTPU_LOG, TTPU_DUMP                     log.c
+ *   clock     nanoseconds                             clock.c
  *   cpu       instruction sets found and allowed      cpu.c
  *   pool      the thread pool                         pool.c
  *
@@ -270,6 +271,10 @@ void base_log(base_log_level level, const char *format, ...) __attribute__((form
 bool base_log_enabled(base_log_level level);
 /* TTPU_DUMP=name[,name]|all: does it name this stage? */
 bool base_dump_enabled(const char *stage);
+
+/* ---- clock --------------------------------------------------------------------------------- */
+
+int64_t base_now_ns(void); /* of a clock that never goes back; where it began is nobody's business */
 
 /* ---- cpu ----------------------------------------------------------------------------------- */
 

@@ -35,7 +35,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -96,22 +95,16 @@ static inline void cpu_relax(void) {
 #endif
 }
 
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
-}
-
 /* Returns once `signal` is no longer `seen`. */
 static void wait_for_signal(uint32_t seen) {
-  int64_t until = now_ns() + SPIN_NS;
+  int64_t until = base_now_ns() + SPIN_NS;
   do {
     for (int i = 0; i < 64; ++i) {
       if (atomic_load_explicit(&pool.signal, memory_order_acquire) != seen) return;
       cpu_relax();
     }
     sched_yield();
-  } while (now_ns() < until);
+  } while (base_now_ns() < until);
   atomic_fetch_add(&pool.sleepers, 1);
   while (atomic_load(&pool.signal) == seen) futex_wait(&pool.signal, seen);
   atomic_fetch_sub(&pool.sleepers, 1);
@@ -246,7 +239,7 @@ static void wait_until_finished(void) {
  * find the workers spinning. */
 static void wake_sleepers(int64_t cost, int64_t participants) {
   if (atomic_load(&pool.sleepers) == 0) return;
-  int64_t now = now_ns();
+  int64_t now = base_now_ns();
   if (now - pool.last_run_ns > STREAM_GAP_NS) pool.missed_ns = 0;
   pool.last_run_ns = now;
   pool.missed_ns += cost;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "model/model.h"
 #include "model/npy.h"
@@ -178,28 +177,22 @@ static ttpu_status write_results(const char *path, const ttpu_results *r) {
 
 /* ---- all of it ---- */
 
-static double milliseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
-
 static ttpu_status run(const settings *s, ttpu_model *m, inputs *in) {
   ttpu_results *results = NULL;
   ttpu_status status = TTPU_OK;
-  double start = 0, end = 0;
+  int64_t start = 0, end = 0;
   ttpu_model_seed(m, s->seed);
   for (uint32_t i = 0; i < s->input_count && status == TTPU_OK; ++i) status = add_input(in, s->inputs[i]);
   for (unsigned long long i = 0; i < s->repeat && status == TTPU_OK; ++i) {
     ttpu_results_free(results);
-    start = milliseconds();
+    start = base_now_ns();
     status = (ttpu_status)ttpu_model_run(m, in->count, in->tensors, &results);
-    end = milliseconds();
+    end = base_now_ns();
   }
   if (status == TTPU_OK && results) status = write_results(s->output, results);
   for (uint32_t i = 0; status == TTPU_OK && results && i < ttpu_results_count(results); ++i)
     print_type("output", ttpu_results_at(results, i));
-  if (status == TTPU_OK && results) printf("%.3f ms\n", end - start);
+  if (status == TTPU_OK && results) printf("%.3f ms\n", 1e-6 * (double)(end - start));
   ttpu_results_free(results);
   return status;
 }

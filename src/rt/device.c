@@ -225,19 +225,13 @@ struct rt_event {
   rt_value *value;    /* ready when the event is; NULL: was ready when recorded */
   uint64_t recording; /* which record call the completion time belongs to */
   bool recorded, timed;
-  double milliseconds;
+  int64_t at_ns; /* of base_now_ns */
 };
 
 typedef struct event_wait {
   rt_event *event;
   uint64_t recording;
 } event_wait;
-
-static double now_milliseconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 ttpu_status rt_event_new(rt_event **out) {
   rt_event *e = base_calloc(1, sizeof *e);
@@ -260,7 +254,7 @@ static void event_done(void *context, ttpu_status status) {
   event_wait *w = context;
   pthread_mutex_lock(&w->event->lock);
   if (w->event->recording == w->recording) {
-    w->event->milliseconds = now_milliseconds();
+    w->event->at_ns = base_now_ns();
     w->event->timed = true;
   }
   pthread_mutex_unlock(&w->event->lock);
@@ -286,7 +280,7 @@ ttpu_status rt_event_record(rt_event *e, uint32_t device) {
   e->value = tail;
   e->recorded = true;
   e->timed = !waits;
-  if (!waits) e->milliseconds = now_milliseconds();
+  if (!waits) e->at_ns = base_now_ns();
   uint64_t recording = ++e->recording;
   pthread_mutex_unlock(&e->lock);
   rt_value_free(old);
@@ -329,7 +323,7 @@ ttpu_status rt_event_elapsed(rt_event *start_event, rt_event *end_event, double 
     struct timespec moment = {0, 10000};
     nanosleep(&moment, NULL);
   }
-  *milliseconds = end_event->milliseconds - start_event->milliseconds;
+  *milliseconds = 1e-6 * (double)(end_event->at_ns - start_event->at_ns);
   return TTPU_OK;
 }
 

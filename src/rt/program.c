@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "rt/rt_int.h"
 
@@ -271,12 +270,6 @@ static uint64_t keep_text(const rt_trace *t, const ir_func *f) {
   return file != NULL ? hash.a : 0;
 }
 
-static uint64_t now_nanoseconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Lowers and compiles the trace's piece. */
 static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t output_count, const bool *donate,
                                  rt_program *p) {
@@ -336,9 +329,9 @@ ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outpu
   p->users = 1;
   ttpu_status status = TTPU_OK;
   if (!rt_disk_enabled() || !load_piece(d, key, &p->executable)) {
-    uint64_t start = now_nanoseconds();
+    int64_t start = base_now_ns();
     status = compile_piece(d, outputs, output_count, donate, p);
-    rt_global.counters.compile_nanoseconds += now_nanoseconds() - start;
+    rt_global.counters.compile_nanoseconds += (uint64_t)(base_now_ns() - start);
     if (status == TTPU_OK && rt_disk_enabled()) store_piece(key, p->executable);
   }
   if (status != TTPU_OK) {

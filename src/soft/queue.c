@@ -25,12 +25,6 @@ enum {
   WAITER_SPIN_NS = 20000, /* a waiting host thread spins this long before it sleeps */
 };
 
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -252,7 +246,7 @@ static void wake_worker(soft_queue *q) {
 
 /* Spins until there is work that nobody runs, or for `ns`. */
 static void spin_for_work(soft_queue *q, int64_t ns) {
-  int64_t start = now_ns(), seen = 0;
+  int64_t start = base_now_ns(), seen = 0;
   for (uint32_t i = 1;; ++i) {
     bool work = atomic_load_explicit(&q->count, memory_order_relaxed) > 0 &&
                 !atomic_load_explicit(&q->running, memory_order_relaxed);
@@ -262,7 +256,7 @@ static void spin_for_work(soft_queue *q, int64_t ns) {
     if (!work) seen = 0;
     if (i % 16 && !(work && !seen)) continue;
     if (!work) sched_yield();
-    int64_t now = now_ns();
+    int64_t now = base_now_ns();
     if (work && !seen) seen = now;
     if (work ? now - seen >= GRACE_NS : now - start >= ns) return;
   }
@@ -399,7 +393,7 @@ ttpu_status soft_queue_push(soft_queue *q, soft_job *job) {
 
 /* Sleeps until d is ready, after a short spin; comes back early when the queue has jobs that nobody runs. */
 static void wait_for(soft_done *d, soft_queue *q) {
-  int64_t limit = spin_ns(WAITER_SPIN_NS), start = limit ? now_ns() : 0;
+  int64_t limit = spin_ns(WAITER_SPIN_NS), start = limit ? base_now_ns() : 0;
   for (uint32_t i = 1; limit; ++i) {
     if (soft_done_is_ready(d)) return;
     if (q && !atomic_load_explicit(&q->running, memory_order_relaxed) &&
@@ -408,7 +402,7 @@ static void wait_for(soft_done *d, soft_queue *q) {
     relax();
     if (i % 16) continue;
     sched_yield();
-    if (now_ns() - start >= limit) break;
+    if (base_now_ns() - start >= limit) break;
   }
   if (q) { /* who runs the queue sees `waiters` when he leaves it */
     pthread_mutex_lock(&q->lock);

@@ -25,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base.h"
 
@@ -171,11 +170,7 @@ __attribute__((unused)) static double check_uniform(uint64_t *state) { /* [0, 1)
   return (double)(check_random(state) >> 11) * 0x1p-53;
 }
 
-__attribute__((unused)) static double check_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+__attribute__((unused)) static double check_seconds(void) { return 1e-9 * (double)base_now_ns(); }
 
 static bool check_chosen(const char *name, int argc, char **argv) {
   for (int i = 1; i < argc; ++i)
