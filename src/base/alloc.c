@@ -54,11 +54,11 @@ void *base_alloc_aligned(size_t alignment, size_t bytes) {
 }
 
 void *base_alloc_large(size_t bytes) {
-  enum { HUGE_PAGE = 2 << 20, ALIGNMENT = 64 };
-  size_t rest = bytes % HUGE_PAGE, whole = bytes - rest;
-  if (rest >= HUGE_PAGE / 2) whole += HUGE_PAGE; /* less than half of a page is not worth one */
+  enum { ALIGNMENT = 64 };
+  size_t rest = bytes % BASE_HUGE_PAGE, whole = bytes - rest;
+  if (rest >= BASE_HUGE_PAGE / 2) whole += BASE_HUGE_PAGE; /* less than half of a page is not worth one */
   if (whole == 0 || whole < bytes - rest) return base_alloc_aligned(ALIGNMENT, bytes);
-  void *p = base_alloc_aligned(HUGE_PAGE, whole > bytes ? whole : bytes);
+  void *p = base_alloc_aligned(BASE_HUGE_PAGE, whole > bytes ? whole : bytes);
   if (p) madvise(p, whole, MADV_HUGEPAGE); /* advice: failing is no error */
   return p;
 }

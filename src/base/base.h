@@ -71,6 +71,7 @@ void *base_calloc(size_t count, size_t bytes); /* cleared; overflow gives NULL *
 void *base_realloc(void *p, size_t bytes);
 void *base_alloc_aligned(size_t alignment, size_t bytes); /* freed with base_free as well */
 /* The same, 64-byte aligned, for what is read again and again: from 1 MiB on in huge pages where the system has them. */
+enum { BASE_HUGE_PAGE = 2 << 20 }; /* bytes */
 void *base_alloc_large(size_t bytes);
 void base_free(void *p);                  /* NULL is fine */
 ttpu_status base_no_memory(size_t bytes); /* sets the message, returns RESOURCE_EXHAUSTED */

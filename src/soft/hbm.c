@@ -28,7 +28,6 @@ enum {
   GRANULE = 512,
   SMALL = 64 << 10,
   SLAB = 1 << 20,
-  HUGE_PAGE = 2 << 20,
   CLASSES = 8 * 64,
   HEADERS = 64,                /* small blocks' headers come this many at a time */
   CHECK_HOST_EVERY = 64 << 20, /* fresh bytes between two looks at the host's memory */
@@ -129,12 +128,12 @@ static size_t charge(size_t bytes) { return (bytes + GRANULE - 1) / GRANULE * GR
 /* ---- fresh memory ---------------------------------------------------------------------------------- */
 
 static void *map_pages(size_t bytes) {
-  bool huge = bytes >= 2 * HUGE_PAGE;
-  size_t slack = huge ? HUGE_PAGE : 0;
+  bool huge = bytes >= 2 * BASE_HUGE_PAGE;
+  size_t slack = huge ? BASE_HUGE_PAGE : 0;
   uint8_t *p = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return NULL;
   if (!huge) return p;
-  size_t before = (size_t)(-(uintptr_t)p & (HUGE_PAGE - 1));
+  size_t before = (size_t)(-(uintptr_t)p & (BASE_HUGE_PAGE - 1));
   if (before) munmap(p, before);
   if (slack - before) munmap(p + before + bytes, slack - before);
   madvise(p + before, bytes, MADV_HUGEPAGE);
