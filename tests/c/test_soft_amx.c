@@ -15,70 +15,73 @@ static int64_t pick(uint64_t *seed, int64_t low, int64_t high) {
   return low + (int64_t)(check_random(seed) % (uint64_t)(high - low + 1));
 }
 
-static void check_product(uint64_t *seed, int64_t m, int64_t n, int64_t k) {
-  const bool a_transposed = pick(seed, 0, 1), b_transposed = pick(seed, 0, 1), accumulate = pick(seed, 0, 1);
-  uint16_t *a = malloc((size_t)(m * k + 1) * 2), *b = malloc((size_t)(n * k + 1) * 2);
-  float *c = malloc((size_t)(m * n) * 4);
-  for (int64_t i = 0; i < m * k; ++i) a[i] = base_bf16_from_f32((float)pick(seed, -4, 4));
-  for (int64_t i = 0; i < n * k; ++i) b[i] = base_bf16_from_f32((float)pick(seed, -4, 4));
-  for (int64_t i = 0; i < m * n; ++i) c[i] = 7;
-  gemm_job job = {.kernel = &gemm_bf16_amx_emulated,
-                  .m = m,
-                  .n = n,
-                  .k = k,
-                  .batch = 1,
-                  .out = TTPU_F32,
-                  .c = c,
-                  .c_row = n,
-                  .c_col = 1,
-                  .beta = accumulate,
-                  .a = {.dtype = TTPU_BF16, .data = a, .line = a_transposed ? 1 : k, .k = a_transposed ? m : 1},
-                  .b = {.dtype = TTPU_BF16, .data = b, .line = b_transposed ? k : 1, .k = b_transposed ? 1 : n}};
-  CHECK_OK(gemm_job_run(&job, NULL));
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) {
-      float sum = accumulate ? 7 : 0;
-      for (int64_t p = 0; p < k; ++p)
-        sum +=
-            base_f32_from_bf16(a[i * job.a.line + p * job.a.k]) * base_f32_from_bf16(b[j * job.b.line + p * job.b.k]);
-      if (c[i * n + j] != sum) {
-        check_fail(__FILE__, __LINE__, "%dx%dx%d: [%d,%d] is %g, not %g", (int)m, (int)n, (int)k, (int)i, (int)j,
-                   (double)c[i * n + j], (double)sum);
-        i = m;
-        break;
-      }
-    }
-  free(a);
-  free(b);
-  free(c);
+/* What a product is made of: bfloat16 summed in f32, or bytes in i32. Both are exact for the values here. */
+typedef struct sort {
+  const gemm_kernel *kernel;
+  ttpu_dtype in, out;
+  int64_t low, high; /* of the values */
+} sort;
+static const sort floats = {&gemm_bf16_amx_emulated, TTPU_BF16, TTPU_F32, -4, 4};
+static const sort bytes = {&gemm_i8_amx_emulated, TTPU_I8, TTPU_I32, -128, 127};
+
+static void *random_matrix(uint64_t *seed, const sort *s, int64_t count) {
+  void *data = malloc((size_t)(count + 1) * base_dtype_bytes(s->in));
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t value = pick(seed, s->low, s->high);
+    if (s->in == TTPU_I8) ((int8_t *)data)[i] = (int8_t)value;
+    else ((uint16_t *)data)[i] = base_bf16_from_f32((float)value);
+  }
+  return data;
 }
 
-static void check_bytes(uint64_t *seed, int64_t m, int64_t n, int64_t k) {
+static double element(ttpu_dtype t, const void *data, int64_t i) {
+  switch ((int)t) {
+    case TTPU_I8: return ((const int8_t *)data)[i];
+    case TTPU_I32: return ((const int32_t *)data)[i];
+    case TTPU_F32: return (double)((const float *)data)[i];
+    default: return (double)base_f32_from_bf16(((const uint16_t *)data)[i]);
+  }
+}
+
+static void fill(ttpu_dtype t, void *data, int64_t count, int value) {
+  for (int64_t i = 0; i < count; ++i)
+    if (t == TTPU_I32) ((int32_t *)data)[i] = value;
+    else ((float *)data)[i] = (float)value;
+}
+
+static bool right(const gemm_job *job, int64_t i, int64_t j, double sum) {
+  for (int64_t p = 0; p < job->k; ++p)
+    sum += element(job->a.dtype, job->a.data, i * job->a.line + p * job->a.k) *
+           element(job->b.dtype, job->b.data, j * job->b.line + p * job->b.k);
+  double got = element(job->out, job->c, i * job->c_row + j);
+  if (got == sum) return true;
+  check_fail(__FILE__, __LINE__, "%s, %dx%dx%d: [%d,%d] is %g, not %g", job->kernel->name, (int)job->m, (int)job->n,
+             (int)job->k, (int)i, (int)j, got, sum);
+  return false;
+}
+
+static void check_product(uint64_t *seed, const sort *s, int64_t m, int64_t n, int64_t k) {
+  enum { BEFORE = 7 };
   const bool a_transposed = pick(seed, 0, 1), b_transposed = pick(seed, 0, 1), accumulate = pick(seed, 0, 1);
-  int8_t *a = malloc((size_t)(m * k + 1)), *b = malloc((size_t)(n * k + 1));
-  int32_t *c = malloc((size_t)(m * n) * 4);
-  for (int64_t i = 0; i < m * k; ++i) a[i] = (int8_t)pick(seed, -128, 127);
-  for (int64_t i = 0; i < n * k; ++i) b[i] = (int8_t)pick(seed, -128, 127);
-  for (int64_t i = 0; i < m * n; ++i) c[i] = 7;
-  gemm_job job = {.kernel = &gemm_i8_amx_emulated,
+  void *a = random_matrix(seed, s, m * k), *b = random_matrix(seed, s, n * k);
+  void *c = malloc((size_t)(m * n) * base_dtype_bytes(s->out));
+  fill(s->out, c, m * n, BEFORE);
+  gemm_job job = {.kernel = s->kernel,
                   .m = m,
                   .n = n,
                   .k = k,
                   .batch = 1,
-                  .out = TTPU_I32,
+                  .out = s->out,
                   .c = c,
                   .c_row = n,
                   .c_col = 1,
                   .beta = accumulate,
-                  .a = {.dtype = TTPU_I8, .data = a, .line = a_transposed ? 1 : k, .k = a_transposed ? m : 1},
-                  .b = {.dtype = TTPU_I8, .data = b, .line = b_transposed ? k : 1, .k = b_transposed ? 1 : n}};
+                  .a = {.dtype = s->in, .data = a, .line = a_transposed ? 1 : k, .k = a_transposed ? m : 1},
+                  .b = {.dtype = s->in, .data = b, .line = b_transposed ? k : 1, .k = b_transposed ? 1 : n}};
   CHECK_OK(gemm_job_run(&job, NULL));
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) {
-      int32_t sum = accumulate ? 7 : 0;
-      for (int64_t p = 0; p < k; ++p) sum += a[i * job.a.line + p * job.a.k] * b[j * job.b.line + p * job.b.k];
-      if (!CHECK_EQ(c[i * n + j], sum)) i = m, j = n;
-    }
+  bool good = true;
+  for (int64_t i = 0; i < m && good; ++i)
+    for (int64_t j = 0; j < n && good; ++j) good = right(&job, i, j, accumulate ? BEFORE : 0);
   free(a);
   free(b);
   free(c);
@@ -87,15 +90,17 @@ static void check_bytes(uint64_t *seed, int64_t m, int64_t n, int64_t k) {
 TEST(emulated_tiles_of_bytes) {
   if (!base_cpu()->avx512) return;
   uint64_t seed = 2;
-  for (int i = 0; i < 150; ++i) check_bytes(&seed, pick(&seed, 17, 70), pick(&seed, 1, 70), pick(&seed, 0, 200));
-  check_bytes(&seed, 150, 90, 1100);
+  for (int i = 0; i < 150; ++i)
+    check_product(&seed, &bytes, pick(&seed, 17, 70), pick(&seed, 1, 70), pick(&seed, 0, 200));
+  check_product(&seed, &bytes, 150, 90, 1100);
 }
 
 TEST(emulated_tiles) {
   if (!base_cpu()->avx512) return;
   uint64_t seed = 1;
-  for (int i = 0; i < 150; ++i) check_product(&seed, pick(&seed, 17, 70), pick(&seed, 1, 70), pick(&seed, 0, 100));
-  check_product(&seed, 150, 90, 1100);
+  for (int i = 0; i < 150; ++i)
+    check_product(&seed, &floats, pick(&seed, 17, 70), pick(&seed, 1, 70), pick(&seed, 0, 100));
+  check_product(&seed, &floats, 150, 90, 1100);
 }
 #else
 TEST(emulated_tiles_of_bytes) {}
