@@ -24,14 +24,48 @@ std::vector<rt_storage *> storages_of(const py::list &tensors) {
 
 namespace {
 
-// The bytes, which are freed; throws where they failed.
-py::bytes take_bytes(ttpu_status status, base_text *text) {
+// The text's bytes, which are freed; throws where it failed.
+std::string take_text(ttpu_status status, base_text *text) {
   if (status == TTPU_OK && text->failed) status = base_no_memory(text->length);
-  py::bytes bytes(text->data == nullptr ? "" : text->data, status == TTPU_OK ? text->length : 0);
+  std::string result(text->data == nullptr ? "" : text->data, status == TTPU_OK ? text->length : 0);
   base_text_free(text);
   check(status);
-  return bytes;
+  return result;
 }
+
+} // namespace
+
+std::string select_text(const rt_captured &program, const Selection &wanted, std::string *artifact) {
+  std::vector<ir_data> constants(program.argument_count, ir_data{nullptr, false});
+  uint32_t at = program.argument_count - (program.f64_count > 0) - (program.i64_count > 0);
+  if (program.f64_count > 0) constants[at++] = {program.f64s, false};
+  if (program.i64_count > 0 && !wanted.random) constants[at] = {program.i64s, false};
+  std::unique_ptr<bool[]> donate(new bool[program.argument_count + 1]());
+  for (uint32_t i : wanted.donated) donate[i] = i < program.argument_count;
+  std::vector<uint32_t> numbers;
+  std::vector<ir_type> types;
+  for (const auto &[number, sizes] : wanted.results) {
+    TORCH_CHECK(number < program.result_count, "the program has no result ", number);
+    numbers.push_back(number);
+    types.push_back({program.results[number].type.dtype, static_cast<uint8_t>(sizes.size()), sizes.data()});
+  }
+  ir_selection selection{constants.data(), donate.get(), static_cast<uint32_t>(numbers.size()), numbers.data(),
+                         types.data()};
+  base_arena arena;
+  base_arena_init(&arena);
+  ir_func *func = nullptr;
+  base_text text{}, bytes{};
+  ttpu_status status = ir_func_select(program.func, &selection, &arena, &func);
+  if (status == TTPU_OK) status = ir_func_print(func, &text);
+  if (status == TTPU_OK && artifact != nullptr) status = ir_func_write(func, 0, &bytes);
+  base_arena_free(&arena);
+  if (status != TTPU_OK || bytes.failed) base_text_free(&text); // or it is lost when the next line throws
+  std::string written = take_text(status, &bytes), printed = take_text(status, &text);
+  if (artifact != nullptr) *artifact = std::move(written);
+  return printed;
+}
+
+namespace {
 
 // A captured program, for Python.
 class Captured {
@@ -66,7 +100,7 @@ class Captured {
     ttpu_status status = ir_decompose(program.func, &arena, nullptr, &plain);
     if (status == TTPU_OK) status = ir_func_print_annotated(plain, &annotations, &out);
     base_arena_free(&arena);
-    return take_bytes(status, &out);
+    return take_text(status, &out);
   }
 
   // A program for files: (StableHLO text, portable artifact). Numbers are constants in it, but, with `random`, the vector
@@ -74,32 +108,8 @@ class Captured {
   // whose place a result takes.
   py::tuple exported(const std::vector<std::pair<uint32_t, std::vector<int64_t>>> &results,
                      const std::vector<uint32_t> &donated, bool random) const {
-    std::vector<ir_data> constants(program.argument_count, ir_data{nullptr, false});
-    uint32_t at = program.argument_count - (program.f64_count > 0) - (program.i64_count > 0);
-    if (program.f64_count > 0) constants[at++] = {program.f64s, false};
-    if (program.i64_count > 0 && !random) constants[at] = {program.i64s, false};
-    std::unique_ptr<bool[]> donate(new bool[program.argument_count + 1]());
-    for (uint32_t i : donated) donate[i] = i < program.argument_count;
-    std::vector<uint32_t> numbers;
-    std::vector<ir_type> types;
-    for (const auto &[number, sizes] : results) {
-      TORCH_CHECK(number < program.result_count, "the program has no result ", number);
-      numbers.push_back(number);
-      types.push_back({program.results[number].type.dtype, static_cast<uint8_t>(sizes.size()), sizes.data()});
-    }
-    ir_selection selection{constants.data(), donate.get(), static_cast<uint32_t>(numbers.size()), numbers.data(),
-                           types.data()};
-    base_arena arena;
-    base_arena_init(&arena);
-    ir_func *func = nullptr;
-    base_text text{}, artifact{};
-    ttpu_status status = ir_func_select(program.func, &selection, &arena, &func);
-    if (status == TTPU_OK) status = ir_func_print(func, &text);
-    if (status == TTPU_OK) status = ir_func_write(func, 0, &artifact);
-    base_arena_free(&arena);
-    if (status != TTPU_OK) base_text_free(&text);
-    py::bytes artifact_bytes = take_bytes(status, &artifact), text_bytes = take_bytes(status, &text);
-    return py::make_tuple(text_bytes.attr("decode")(), artifact_bytes);
+    std::string artifact, text = select_text(program, {results, donated, random}, &artifact);
+    return py::make_tuple(text, py::bytes(artifact));
   }
 
   std::vector<int64_t> i64s() const { return {program.i64s, program.i64s + program.i64_count}; }

@@ -3,10 +3,26 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "torch/glue.h"
 
 namespace ttpu {
 
-std::vector<rt_storage *> storages_of(const pybind11::list &tensors); // capture.cpp; raises unless all are on tpu
+// All of capture.cpp; they raise.
+
+std::vector<rt_storage *> storages_of(const pybind11::list &tensors); // which must be on tpu
+
+// What of a captured program is wanted.
+struct Selection {
+  std::vector<std::pair<uint32_t, std::vector<int64_t>>> results; // the number and sizes of each
+  std::vector<uint32_t> donated;                                  // arguments whose place a result takes
+  bool random = false; // the vector with the numbers of random operators stays an argument
+};
+
+// StableHLO text of that, and its portable artifact where there is a place for it. Other numbers are constants in it.
+std::string select_text(const rt_captured &program, const Selection &wanted, std::string *artifact = nullptr);
 
 } // namespace ttpu

@@ -1,5 +1,4 @@
 // torch.cond and while_loop as operations of the program: recording their functions apart, and the call itself.
-#include "ir/select.h"
 #include "torch/capture.h"
 #include "torch/glue.h"
 
@@ -19,35 +18,15 @@ struct Captured {
   Captured(const Captured &) = delete;
   ~Captured() { rt_captured_free(&program); }
 
-  // With its numbers as constants. Other results than the returned ones, which are the first, are left out.
+  // Other results than the returned ones, which are the first, are left out.
   std::string text(const py::list &returned) const {
-    uint32_t numbers = (program.f64_count > 0) + (program.i64_count > 0), at = program.argument_count - numbers;
-    std::vector<ir_data> constants(program.argument_count, ir_data{nullptr, false});
-    if (program.f64_count > 0) constants[at++] = {program.f64s, false};
-    if (program.i64_count > 0) constants[at] = {program.i64s, false};
-    std::vector<uint32_t> wanted;
-    std::vector<ir_type> types;
+    Selection wanted;
     for (const py::handle &r : returned) {
-      c10::IntArrayRef sizes = THPVariable_Unpack(r.ptr()).sizes();
-      uint32_t number = static_cast<uint32_t>(wanted.size());
+      uint32_t number = static_cast<uint32_t>(wanted.results.size());
       TORCH_CHECK(number < program.result_count, "a branch or loop returns one tensor twice");
-      wanted.push_back(number);
-      types.push_back({program.results[number].type.dtype, static_cast<uint8_t>(sizes.size()), sizes.data()});
+      wanted.results.emplace_back(number, THPVariable_Unpack(r.ptr()).sizes().vec());
     }
-    ir_selection selection{constants.data(), nullptr, static_cast<uint32_t>(wanted.size()), wanted.data(),
-                           types.data()};
-    base_arena arena;
-    base_arena_init(&arena);
-    ir_func *func = nullptr;
-    base_text text{};
-    ttpu_status status = ir_func_select(program.func, &selection, &arena, &func);
-    if (status == TTPU_OK) status = ir_func_print(func, &text);
-    if (status == TTPU_OK && text.failed) status = base_no_memory(text.length);
-    base_arena_free(&arena);
-    std::string result(text.data == nullptr ? "" : text.data, status == TTPU_OK ? text.length : 0);
-    base_text_free(&text);
-    check(status);
-    return result;
+    return select_text(program, wanted);
   }
 
   rt_captured program{};
