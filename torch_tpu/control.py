@@ -89,9 +89,8 @@ def _laid_out(results: Sequence[Tensor], part: _Part) -> Any:
     laid = []
     for result, strides in zip(results, part.strides, strict=True):
         if result.stride() != strides:
-            order = sorted(range(result.dim()), key=lambda dim: -strides[dim])
-            back = sorted(range(result.dim()), key=order.__getitem__)
-            result = result.permute(order).contiguous().permute(back)
+            like = torch.empty_strided(result.shape, strides, device="meta")
+            result = torch.empty_like(like, device=result.device).copy_(result)  # dense, whatever the strides are
         laid.append(result)
     return pytree.tree_unflatten(laid, part.structure)
 
