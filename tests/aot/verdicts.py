@@ -7,6 +7,7 @@ chips whose compiler took it. What was refused stands in torch_tpu/aot/refused.j
 
     python tests/aot/verdicts.py collect out/fragments add mul --dtype float32     (all operators where none is named)
     python tests/aot/verdicts.py compile out/fragments --minutes 30
+    python tests/aot/verdicts.py forget out/fragments      (what no call gives any more; collect all operators before)
     python tests/aot/verdicts.py count out/fragments counts.json       (for scripts/side_by_side.py)
 """
 
@@ -146,11 +147,14 @@ class Verdicts:
         else:
             self.refused[fragment.hash, chip] = code, message
 
-    def keep_only(self, fragments: Iterable[Fragment]) -> None:
-        """Forget fragments that no call gives any more."""
-        known = {fragment.hash for fragment in fragments}
-        self.accepted = collections.defaultdict(set, {k: v for k, v in self.accepted.items() if k in known})
-        self.refused = {k: v for k, v in self.refused.items() if k[0] in known}
+    def keep_only(self, fragments: Iterable[Fragment]) -> int:
+        """Forget fragments that no call gives any more; how many they were."""
+        gone = self.rows.keys() - {fragment.hash for fragment in fragments}
+        for key in gone:
+            del self.rows[key]
+            self.accepted.pop(key, None)
+        self.refused = {k: v for k, v in self.refused.items() if k[0] not in gone}
+        return len(gone)
 
     def refusals(self) -> list[Refusal]:
         grouped = collections.defaultdict(list)
@@ -226,6 +230,19 @@ def compile_all(folder: pathlib.Path, chips: Sequence[str], minutes: float, agai
     return 0
 
 
+def forget(folder: pathlib.Path) -> None:
+    """Drop the verdicts on fragments that are not in the folder, which holds those of all operators."""
+    sys.path.insert(0, str(TREE / "tests" / "ops"))
+    import suite
+
+    wanted = [name for name, op in suite.OPERATORS.items() if {*DTYPES} & {*suite.dtypes_of(op)}]
+    if missing := [name for name in wanted if not (folder / name).is_dir()]:
+        raise SystemExit(f"{folder} lacks {len(missing)} operators, {missing[0]} the first: collect all of them before")
+    verdicts = Verdicts()
+    print(f"{verdicts.keep_only(read_fragments(folder))} forgotten, {len(verdicts.rows)} kept")
+    verdicts.save()
+
+
 def count(folder: pathlib.Path, verdicts: Verdicts) -> dict[str, dict[str, dict[str, int]]]:
     """By chip and operator: the cases of which every fragment has a verdict, and those of which every one compiles."""
     counts: dict[str, dict[str, dict[str, int]]] = {chip: {} for chip in TOPOLOGIES}
@@ -253,6 +270,8 @@ def main() -> int:
     compiling.add_argument("--chip", action="append", choices=list(TOPOLOGIES))
     compiling.add_argument("--minutes", type=float, default=1e9)
     compiling.add_argument("--again", action="store_true", help="what has a verdict, too")
+    forgetting = commands.add_parser("forget")
+    forgetting.add_argument("folder", type=pathlib.Path)
     counting = commands.add_parser("count")
     counting.add_argument("folder", type=pathlib.Path)
     counting.add_argument("file", type=pathlib.Path)
@@ -264,6 +283,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.command == "collect":
         collect(options.folder, options.operators, options.dtype or DTYPES, options.samples)
+    elif options.command == "forget":
+        forget(options.folder)
     elif options.command == "count":
         options.file.write_text(json.dumps(count(options.folder, Verdicts())))
     elif options.command == "run":
