@@ -385,14 +385,14 @@ def to_stablehlo(
     graph = move_graphs(copy.deepcopy(exported.graph_module))
     device = torch.tpu.current_device()
     random, before = torch.tpu.get_rng_state(device), _random_offset(device)
-    _C.capture_begin(device, [argument.tensor for argument in arguments])
+    capture = _C.Capture(device, [argument.tensor for argument in arguments])
     try:
         with torch.no_grad():
             results = _run_graph(exported, graph, arguments, placeholders)
         drawn = _random_offset(device) - before
-        captured = _C.capture_end(device, list(results.outputs.values()))
+        captured = capture.end(list(results.outputs.values()))
     finally:
-        _C.capture_cancel(device)
+        capture.cancel()
         torch.tpu.set_rng_state(random, device)
     return _make_model(exported, captured, arguments, results, drawn, texts)
 

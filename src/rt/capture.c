@@ -62,6 +62,7 @@ static ttpu_status begin(rt_device *d, uint32_t count, rt_storage *const *argume
     if (rt_trace_local(d, arguments[i]->value) == RT_NO_LOCAL) return base_no_memory(sizeof(rt_local));
   }
   d->capturing = true;
+  rt_begin_whole(d);
   mark_older(d);
   return TTPU_OK;
 }
@@ -71,7 +72,8 @@ ttpu_status rt_capture_begin(uint32_t device, uint32_t count, rt_storage *const 
     return base_fail(TTPU_INVALID_ARGUMENT, "tpu:%u does not exist; there are %u devices", device,
                      rt_global.device_count);
   rt_lock();
-  ttpu_status status = begin(&rt_global.devices[device], count, arguments);
+  ttpu_status status = rt_take_turn(&rt_global.devices[device]);
+  if (status == TTPU_OK) status = begin(&rt_global.devices[device], count, arguments);
   rt_unlock();
   return status;
 }
@@ -202,6 +204,7 @@ static void end(rt_device *d) {
   forget_values(d);
   rt_trace_reset(&d->trace);
   d->capturing = false;
+  rt_end_whole(d);
 }
 
 ttpu_status rt_capture_end(uint32_t device, uint32_t count, rt_storage *const *returned, rt_captured *out) {
@@ -230,7 +233,7 @@ bool rt_is_capturing(uint32_t device) {
   rt_lock();
   bool capturing = device < rt_global.device_count && rt_global.devices[device].capturing;
   rt_unlock();
-  return capturing;
+  return capturing && rt_records_here();
 }
 
 /* ---- regions ---- */
@@ -257,12 +260,20 @@ ttpu_status rt_region_begin(uint32_t device, uint32_t count, rt_storage *const *
   if (r == NULL) return base_no_memory(sizeof *r);
   rt_lock();
   rt_device *d = &rt_global.devices[device];
+  ttpu_status status = rt_take_turn(d);
+  if (status != TTPU_OK) {
+    rt_unlock();
+    base_free(r);
+    *out = NULL;
+    return status;
+  }
+  rt_begin_whole(d);
   *r = (rt_region){d, count, d->trace, d->capturing, d->whole, d->was_cut};
   d->trace = (rt_trace){0};
   base_arena_init(&d->trace.arena);
   rt_trace_reset(&d->trace);
   d->capturing = true;
-  ttpu_status status = name_arguments(d, count, arguments);
+  status = name_arguments(d, count, arguments);
   rt_unlock();
   if (status == TTPU_OK) return TTPU_OK;
   (void)rt_region_end(r, 0, NULL, NULL);
@@ -293,6 +304,7 @@ static void close_region(rt_region *r) {
   d->capturing = r->capturing;
   d->whole = r->whole;
   d->was_cut = r->was_cut;
+  rt_end_whole(d);
 }
 
 ttpu_status rt_region_end(rt_region *r, uint32_t count, rt_storage *const *returned, rt_captured *out) {

@@ -188,18 +188,24 @@ rt_error *rt_device_take_error(rt_device *d) {
   return e;
 }
 
-/* With the lock held: flushes, and shares what to wait for (NULL: nothing). */
-static rt_value *take_tail(rt_device *d) {
-  (void)rt_trace_cut(d);
-  return d->tail != NULL ? rt_value_share(d->tail) : NULL;
+/* Flushes, and shares what to wait for (NULL: nothing). */
+static ttpu_status take_tail(rt_device *d, rt_value **tail) {
+  *tail = NULL;
+  rt_lock();
+  ttpu_status status = rt_take_turn(d);
+  if (status == TTPU_OK) {
+    (void)rt_trace_cut(d); /* its failure is kept */
+    if (d->tail != NULL) *tail = rt_value_share(d->tail);
+  }
+  rt_unlock();
+  return status;
 }
 
 ttpu_status rt_synchronize(uint32_t device) {
   if (device >= rt_global.device_count) return TTPU_OK;
   rt_device *d = &rt_global.devices[device];
-  rt_lock();
-  rt_value *tail = take_tail(d);
-  rt_unlock();
+  rt_value *tail;
+  BASE_TRY(take_tail(d, &tail));
   if (tail != NULL && tail->buffer != NULL) (void)pjrt_buffer_await(tail->buffer); /* its failure is noted as it ends */
   rt_lock();
   rt_value *done = NULL; /* nothing is left to wait for: the memory may go */
@@ -264,11 +270,7 @@ static void event_done(void *context, ttpu_status status) {
 
 ttpu_status rt_event_record(rt_event *e, uint32_t device) {
   rt_value *tail = NULL;
-  if (device < rt_global.device_count) {
-    rt_lock();
-    tail = take_tail(&rt_global.devices[device]);
-    rt_unlock();
-  }
+  if (device < rt_global.device_count) BASE_TRY(take_tail(&rt_global.devices[device], &tail));
   bool waits = tail != NULL && tail->buffer != NULL;
   event_wait *w = waits ? base_alloc(sizeof *w) : NULL;
   if (waits && w == NULL) {

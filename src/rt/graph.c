@@ -65,6 +65,7 @@ static ttpu_status begin(rt_recording *r, rt_storage *const *arguments) {
   }
   d->whole = true;
   d->was_cut = false;
+  rt_begin_whole(d);
   return TTPU_OK;
 }
 
@@ -76,7 +77,8 @@ ttpu_status rt_graph_begin(uint32_t device, uint32_t count, rt_storage *const *a
   r->device = &rt_global.devices[device];
   r->argument_count = count;
   r->keep_text = keep_text;
-  ttpu_status status = begin(r, arguments);
+  ttpu_status status = rt_take_turn(r->device);
+  if (status == TTPU_OK) status = begin(r, arguments);
   rt_unlock();
   if (status == TTPU_OK) return TTPU_OK;
   base_free(r);
@@ -209,6 +211,7 @@ static ttpu_status finish(rt_recording *r, uint32_t count, rt_storage *const *st
                           rt_graph **out) {
   rt_device *d = r->device;
   d->whole = false;
+  rt_end_whole(d);
   rt_piece piece;
   bool usable = !d->was_cut && d->trace.count > 0 && !is_elsewhere(d, count, storages);
   if (!usable) return rt_trace_cut(d);
@@ -371,8 +374,11 @@ ttpu_status rt_graph_run(rt_graph *g, rt_storage *const *storages, rt_random ran
   ttpu_status status = next == NULL ? base_no_memory(g->target_count * sizeof *next) : open_run(g, &r);
   if (status == TTPU_OK) {
     rt_lock();
-    (void)rt_trace_cut(&rt_global.devices[g->device]); /* its failure is kept, and its results have failed */
-    status = start(g, &r, storages, random);
+    status = rt_take_turn(&rt_global.devices[g->device]);
+    if (status == TTPU_OK) {
+      (void)rt_trace_cut(&rt_global.devices[g->device]); /* its failure is kept, and its results have failed */
+      status = start(g, &r, storages, random);
+    }
     if (status != TTPU_OK) fail_run(g, &r, status);
     move_results(g, &r, storages, next);
     rt_unlock();

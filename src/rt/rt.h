@@ -8,6 +8,7 @@
  *   views.c     reading and writing views of a storage's value, as IR
  *   graph.c     a function recorded once and run again as one program
  *   diskcache.c programs on disk, for plugins that compile slowly
+ *   turn.c      which thread's turn it is while a whole function is recorded
  *   capture.c   recording a whole function as one program that does not run, for compiling ahead of time
  *   opcache.c   results' metadata by call
  *   device.c    the client, devices, memory statistics, streams' order, events
@@ -194,7 +195,7 @@ typedef struct rt_captured {
 ttpu_status rt_capture_end(uint32_t device, uint32_t count, rt_storage *const *returned, rt_captured *out);
 void rt_captured_free(rt_captured *c);
 void rt_capture_cancel(uint32_t device); /* ends without a program */
-bool rt_is_capturing(uint32_t device);
+bool rt_is_capturing(uint32_t device);   /* by this thread */
 
 /* A function within what is recorded or captured, such as a loop's body: from begin to end all that is recorded on the
  * device is set apart as a program of its own, whose first `argument_count` arguments are those given and whose first
@@ -208,6 +209,17 @@ ttpu_status rt_region_end(rt_region *r, uint32_t count, rt_storage *const *retur
  * so it may be larger than the device. */
 ttpu_status rt_storage_new_absent(uint32_t device, ttpu_dtype dtype, uint32_t rank, const int64_t *dims,
                                   rt_storage **out);
+
+/* ---- threads ---------------------------------------------------------------------------------- */
+
+/* While a graph, a capture or a region is recorded, other threads wait before they use the device. Without hooks all threads
+ * record the same function. */
+typedef struct rt_thread_hooks {
+  bool (*records)(void);        /* is this thread one of those that record? */
+  void *(*pause)(void);         /* before waiting: let go of what the others may need meanwhile */
+  void (*resume)(void *paused); /* afterwards, with what pause gave */
+} rt_thread_hooks;
+void rt_set_thread_hooks(const rt_thread_hooks *hooks); /* which stay */
 
 /* ---- metadata cache --------------------------------------------------------------------------- */
 

@@ -287,12 +287,16 @@ ttpu_status rt_storage_upload(rt_storage *s, ttpu_dtype dtype, uint32_t rank, co
   }
   v->state = RT_READY;
   rt_lock();
-  ++rt_global.counters.uploads;
-  rt_value *old = s->value;
-  s->value = v;
+  status = rt_take_turn(&rt_global.devices[s->device]);
+  rt_value *old = v;
+  if (status == TTPU_OK) {
+    ++rt_global.counters.uploads;
+    old = s->value;
+    s->value = v;
+  }
   rt_unlock();
   rt_value_free(old);
-  return TTPU_OK;
+  return status;
 }
 
 /* A value that cutting the trace does not compute. */
@@ -305,8 +309,9 @@ static ttpu_status still_pending(void) {
 
 ttpu_status rt_storage_assign(rt_storage *dst, rt_storage *src) {
   rt_lock();
-  rt_value *v = src->value != NULL ? rt_value_share(src->value) : NULL;
-  ttpu_status status = TTPU_OK;
+  ttpu_status status = rt_take_turn(&rt_global.devices[src->device]);
+  if (status == TTPU_OK) status = rt_take_turn(&rt_global.devices[dst->device]);
+  rt_value *v = status == TTPU_OK && src->value != NULL ? rt_value_share(src->value) : NULL;
   if (v != NULL && dst->device != src->device) {
     if (v->state == RT_PENDING) (void)rt_trace_cut(&rt_global.devices[src->device]);
     if (v->state == RT_PENDING) {
@@ -353,9 +358,13 @@ static ttpu_status read_value(const rt_value *v, size_t offset, char *to, size_t
 
 ttpu_status rt_storage_read(rt_storage *s, size_t offset, void *to, size_t bytes) {
   rt_lock();
+  ttpu_status status = rt_take_turn(&rt_global.devices[s->device]);
+  if (status != TTPU_OK) {
+    rt_unlock();
+    return status;
+  }
   ++rt_global.counters.host_reads;
   rt_value *v = s->value != NULL ? rt_value_share(s->value) : NULL;
-  ttpu_status status = TTPU_OK;
   /* Cut even when v is ready: the host waits anyway, and a loop that reads is cut at the same place in every turn. */
   (void)rt_trace_cut(&rt_global.devices[s->device]);
   rt_unlock();

@@ -244,8 +244,9 @@ ttpu_status rt_record(uint32_t device, const rt_op *op, const rt_call *call, uin
   rt_lock();
   rt_device *d = &rt_global.devices[device];
   rt_trace *t = &d->trace;
+  ttpu_status status = rt_take_turn(d);
+  if (status != TTPU_OK) goto out;
   rt_record_entry *r = record_new(&t->arena, op, call, result_count, results);
-  ttpu_status status = TTPU_OK;
   if (r == NULL || !BASE_GROW(t->records, t->count, t->capacity)) {
     status = base_no_memory(sizeof *r);
     goto out;
@@ -413,7 +414,8 @@ ttpu_status rt_trace_cut(rt_device *d) {
 ttpu_status rt_flush(uint32_t device) {
   if (device >= rt_global.device_count) return TTPU_OK;
   rt_lock();
-  ttpu_status status = rt_trace_cut(&rt_global.devices[device]);
+  ttpu_status status = rt_take_turn(&rt_global.devices[device]);
+  if (status == TTPU_OK) status = rt_trace_cut(&rt_global.devices[device]);
   rt_unlock();
   return status;
 }

@@ -3,8 +3,10 @@
 
 #include "ir/select.h"
 
+#include <ATen/ThreadLocalPythonObjects.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 namespace py = pybind11;
@@ -20,6 +22,34 @@ std::vector<rt_storage *> storages_of(const py::list &tensors) {
     storages.push_back(storage_of(tensor));
   }
   return storages;
+}
+
+namespace {
+
+const std::string kRecording = "ttpu_recording"; // what PyTorch hands on from thread to thread, by name
+
+bool is_recording() { return at::impl::ThreadLocalPythonObjects::contains(kRecording); }
+void *pause_python() { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+void resume_python(void *paused) {
+  if (paused != nullptr) PyEval_RestoreThread(static_cast<PyThreadState *>(paused));
+}
+
+} // namespace
+
+// Before waiting the runtime lets go of Python's lock.
+static void follow_threads() {
+  static const rt_thread_hooks hooks{is_recording, pause_python, resume_python};
+  rt_set_thread_hooks(&hooks);
+}
+
+RecordingMark::RecordingMark() : set_(!is_recording()) {
+  if (!set_) return;
+  PyObject *none = py::none().release().ptr();
+  at::impl::ThreadLocalPythonObjects::set(kRecording, std::make_shared<c10::SafePyObject>(none, getPyInterpreter()));
+}
+
+RecordingMark::~RecordingMark() {
+  if (set_ && is_recording()) at::impl::ThreadLocalPythonObjects::erase(kRecording);
 }
 
 namespace {
@@ -120,6 +150,39 @@ class Captured {
   rt_captured program{};
 };
 
+// A capture's time, from its making to end() or cancel(), or until nobody holds it.
+class Capture {
+ public:
+  Capture(int device, const py::list &arguments) : device_(static_cast<uint32_t>(device)) {
+    initialize();
+    std::vector<rt_storage *> storages = storages_of(arguments);
+    check(rt_capture_begin(device_, static_cast<uint32_t>(storages.size()), storages.data()));
+    mark_.emplace();
+  }
+  Capture(const Capture &) = delete;
+  ~Capture() { cancel(); }
+
+  std::unique_ptr<Captured> end(const py::list &returned) {
+    TORCH_CHECK(mark_, "the capture has ended");
+    std::vector<rt_storage *> storages = storages_of(returned);
+    auto captured = std::make_unique<Captured>();
+    ttpu_status status =
+        rt_capture_end(device_, static_cast<uint32_t>(storages.size()), storages.data(), &captured->program);
+    mark_.reset();
+    check(status);
+    return captured;
+  }
+
+  void cancel() {
+    if (mark_) rt_capture_cancel(device_);
+    mark_.reset();
+  }
+
+ private:
+  uint32_t device_;
+  std::optional<RecordingMark> mark_; // as long as it is open
+};
+
 // A tensor on the current device like that one, of no data: with its strides where they are dense, else row-major.
 py::object make_absent(const py::handle &handle) {
   initialize();
@@ -146,6 +209,7 @@ py::object make_absent(const py::handle &handle) {
 } // namespace
 
 void bind_capture(py::module_ &m) {
+  follow_threads();
   py::class_<Captured>(m, "Captured")
       .def_property_readonly(
           "arguments",
@@ -157,19 +221,10 @@ void bind_capture(py::module_ &m) {
       .def_property_readonly("random_slots", &Captured::random_slots)
       .def("text", &Captured::text)
       .def("exported", &Captured::exported);
-  m.def("capture_begin", [](int device, const py::list &arguments) {
-    initialize();
-    std::vector<rt_storage *> storages = storages_of(arguments);
-    check(rt_capture_begin(static_cast<uint32_t>(device), static_cast<uint32_t>(storages.size()), storages.data()));
-  });
-  m.def("capture_end", [](int device, const py::list &returned) {
-    std::vector<rt_storage *> storages = storages_of(returned);
-    auto captured = std::make_unique<Captured>();
-    check(rt_capture_end(static_cast<uint32_t>(device), static_cast<uint32_t>(storages.size()), storages.data(),
-                         &captured->program));
-    return captured;
-  });
-  m.def("capture_cancel", [](int device) { rt_capture_cancel(static_cast<uint32_t>(device)); });
+  py::class_<Capture>(m, "Capture")
+      .def(py::init<int, const py::list &>())
+      .def("end", &Capture::end)
+      .def("cancel", &Capture::cancel);
   m.def("make_absent", &make_absent);
 }
 

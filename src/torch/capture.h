@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,18 @@
 namespace ttpu {
 
 // All of capture.cpp; they raise.
+
+// This thread, and those to which PyTorch hands its work on (a backward pass), record what is being recorded. To be made when
+// the recording has begun: before, this thread may have to wait for another's.
+class RecordingMark {
+ public:
+  RecordingMark();
+  RecordingMark(const RecordingMark &) = delete;
+  ~RecordingMark();
+
+ private:
+  bool set_; // by this mark, not by one around it
+};
 
 std::vector<rt_storage *> storages_of(const pybind11::list &tensors); // which must be on tpu
 

@@ -40,12 +40,14 @@ class Region {
     std::vector<rt_storage *> storages = storages_of(arguments);
     check(rt_region_begin(static_cast<uint32_t>(device), static_cast<uint32_t>(storages.size()), storages.data(),
                           &region_));
+    mark_.emplace();
   }
   Region(const Region &) = delete;
   ~Region() { cancel(); }
 
   void cancel() {
     if (region_ != nullptr) (void)rt_region_end(std::exchange(region_, nullptr), 0, nullptr, nullptr);
+    mark_.reset();
   }
 
   // What the region does, as StableHLO text: a function of the arguments whose results are the returned tensors, which
@@ -54,13 +56,16 @@ class Region {
     TORCH_CHECK(region_ != nullptr, "the region has ended");
     std::vector<rt_storage *> storages = storages_of(returned);
     Captured captured;
-    check(rt_region_end(std::exchange(region_, nullptr), static_cast<uint32_t>(storages.size()), storages.data(),
-                        &captured.program));
+    ttpu_status status = rt_region_end(std::exchange(region_, nullptr), static_cast<uint32_t>(storages.size()),
+                                       storages.data(), &captured.program);
+    mark_.reset();
+    check(status);
     return captured.text(returned);
   }
 
  private:
   rt_region *region_ = nullptr;
+  std::optional<RecordingMark> mark_; // as long as it is open
 };
 
 // A call with its texts and lists of tensors, by hand: these operators are not ATen's and have no schema.

@@ -1,4 +1,5 @@
 // Graphs of torch.compile: a Python function over tensors, recorded as one program for each sizes it is called with.
+#include "torch/capture.h"
 #include "torch/glue.h"
 
 #include <pybind11/pybind11.h>
@@ -226,8 +227,9 @@ py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
   uint32_t count = static_cast<uint32_t>(a.storages.size());
   ttpu_status status =
       rt_graph_begin(static_cast<uint32_t>(a.device), count, a.storages.data(), !watch_.is_none(), &recording);
-  if (status == TTPU_FAILED_PRECONDITION) return function_(*list); // another thread is recording
+  if (status == TTPU_FAILED_PRECONDITION) return function_(*list); // within a graph that is recorded
   check(status);
+  std::optional<RecordingMark> mark(std::in_place);
   std::vector<rt_storage *> storages = a.storages;
   std::vector<uint32_t> before = versions_of(a.tensors), numbers_before = versions_of(a.numbers);
   py::object results;
@@ -240,6 +242,7 @@ py::object Graph::record(const Key &key, const py::list &list, Arguments &a) {
     if (none != nullptr) rt_graph_free(none);
     throw;
   }
+  mark.reset();
   {
     py::gil_scoped_release release;
     status = rt_graph_end(recording, static_cast<uint32_t>(storages.size()), storages.data(), random_offset(a.device),

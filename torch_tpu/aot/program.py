@@ -226,14 +226,14 @@ def _record(run: Callable[[], Any], named: list[tuple[str, torch.Tensor]], devic
         address = _storage_address(tensor)
         if address != 0 and address not in arguments:
             arguments[address] = (name, tensor)
-    _C.capture_begin(device, [tensor for _, tensor in arguments.values()])
+    capture = _C.Capture(device, [tensor for _, tensor in arguments.values()])
     try:
         result = _detached(run())  # without what autograd keeps for a backward pass
         gc.collect()  # what nobody reaches any more is no result
         returned = [(name, t) for name, t in _named_leaves("result", result) if t.device.type == "tpu"]
-        captured = _C.capture_end(device, [tensor for _, tensor in returned])
+        captured = capture.end([tensor for _, tensor in returned])
     finally:
-        _C.capture_cancel(device)
+        capture.cancel()
     names = {address: name for address, (name, _) in arguments.items()}
     results = {_storage_address(tensor): name for name, tensor in reversed(returned)}
     return _describe(captured, names, results)
