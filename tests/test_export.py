@@ -380,7 +380,13 @@ def test_loops():
 
     class Scans(nn.Module):
         def forward(self, x):
-            total, products = scan(lambda total, row: (total + row, total * row), torch.zeros(3), x)
+            def step(carry, row):
+                i, total = carry
+                total = torch.cond(i % 2 == 0, lambda a, b: a + b, lambda a, b: a * b, (total, row))
+                return (i + 1, total + 1), total * row
+
+            start = torch.zeros((), dtype=torch.int64), torch.zeros(3)
+            (_, total), products = scan(step, start, x, reverse=True)
             return total, products, associative_scan(torch.add, x, dim=0, combine_mode="generic")
 
     class Loop(nn.Module):
@@ -399,7 +405,9 @@ def test_loops():
             return while_loop(lambda i, x: (i < 50) & (x.sum() > -1e3), body, (start, x))
 
     x = torch.randn(6, 3)
-    found = export(Scans(), (x,))(x)
+    scans = export(Scans(), (x,))
+    assert scans.text.count("stablehlo.while") == scans.text.count("stablehlo.if") == 1
+    found = scans(x)
     for i, expected in enumerate(Scans()(x)):
         torch.testing.assert_close(found[f"output.{i}"], expected)
     loop = export(Loop(noise=False), (x,))

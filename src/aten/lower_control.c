@@ -1,4 +1,4 @@
-/* Control flow on the device: torch.cond and while_loop. Their functions were recorded apart, as regions (rt_region_begin), and
+/* Control flow on the device: torch.cond, scan and while_loop. Their functions were recorded apart, as regions (rt_region_begin), and
  * arrive as StableHLO text: static like every text, so part of each key. A function's parameters are the call's tensors
  * in order, row-major in their own sizes. */
 #include <string.h>
@@ -110,5 +110,121 @@ static void lower_while_loop(aten_lowering *c) {
   for (uint32_t i = 0; i < carried; ++i) aten_out(c, i, first + i);
 }
 
+/* ---- scan ---- */
+
+/* A scan as a loop: its state is the number of the step, what is carried, and the results of the steps, stacked, of which each
+ * round writes one. What has a slice for each step, and what all steps see, is captured. */
+typedef struct scan {
+  const ir_func
+      *combine; /* of (carried..., a slice of each..., others...): what is carried next, then the step's results */
+  uint32_t carried, sliced, others, stacked;
+  const ir_value *operands; /* in the order of combine's parameters */
+  int64_t steps;
+  ttpu_dtype counter;
+} scan;
+
+static ir_type result_type(const scan *s, uint32_t result) {
+  const ir_func *f = s->combine;
+  return ir_type_of(f, f->body.ops[f->body.count - 1]->operands[result]);
+}
+
+/* The starts of what lies at `step` in something of `rank` dimensions. */
+static ir_value *starts_at(aten_lowering *c, const scan *s, ir_value step, uint32_t rank) {
+  ir_value *starts = base_arena_alloc(c->b->func->arena, rank * sizeof *starts);
+  if (starts == NULL) {
+    ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
+    return NULL;
+  }
+  starts[0] = step;
+  if (rank > 1) starts[1] = ir_scalar_i64(c->b, s->counter, 0);
+  for (uint32_t d = 2; d < rank; ++d) starts[d] = starts[1];
+  return starts;
+}
+
+static ir_value read_slice(aten_lowering *c, const scan *s, ir_value from, ir_value step) {
+  ir_type t = ir_type_of(c->b->func, from);
+  int64_t sizes[TTPU_MAX_RANK];
+  for (uint32_t d = 0; d < t.rank; ++d) sizes[d] = d == 0 ? 1 : t.dims[d];
+  const ir_value *starts = starts_at(c, s, step, t.rank);
+  if (starts == NULL) return 0;
+  return ir_reshape(c->b, ir_dynamic_slice(c->b, from, starts, sizes), t.rank - 1u, sizes + 1);
+}
+
+static ir_value write_slice(aten_lowering *c, const scan *s, ir_value to, ir_value slice, ir_value step) {
+  ir_type t = ir_type_of(c->b->func, slice);
+  int64_t sizes[TTPU_MAX_RANK] = {1};
+  for (uint32_t d = 0; d < t.rank; ++d) sizes[d + 1] = t.dims[d];
+  const ir_value *starts = starts_at(c, s, step, t.rank + 1u);
+  if (starts == NULL) return 0;
+  return ir_dynamic_update_slice(c->b, to, ir_reshape(c->b, slice, t.rank + 1u, sizes), starts);
+}
+
+/* The state before the first step. */
+static void begin_scan(aten_lowering *c, const scan *s, ir_type *types, ir_value *state) {
+  state[0] = ir_scalar_i64(c->b, s->counter, 0);
+  for (uint32_t i = 0; i < s->carried; ++i)
+    state[1 + i] = aten_convert(c, s->operands[i], (ttpu_dtype)result_type(s, i).dtype);
+  for (uint32_t i = s->carried; i < s->carried + s->stacked; ++i) {
+    ir_type t = result_type(s, i);
+    int64_t sizes[TTPU_MAX_RANK] = {s->steps};
+    for (uint32_t d = 0; d < t.rank; ++d) sizes[d + 1] = t.dims[d];
+    state[1 + i] = ir_fill_i64(c->b, (ttpu_dtype)t.dtype, t.rank + 1u, sizes, 0);
+  }
+  for (uint32_t i = 0; i <= s->carried + s->stacked; ++i) types[i] = ir_type_of(c->b->func, state[i]);
+}
+
+static ir_region *scan_condition(aten_lowering *c, const scan *s, const ir_type *types) {
+  ir_region *outer, *region = ir_region_begin(c->b, 1 + s->carried + s->stacked, types, &outer);
+  ir_value last = ir_scalar_i64(c->b, s->counter, s->steps);
+  ir_value go = ir_compare(c->b, IR_LT, region->first_arg, last);
+  ir_region_end(c->b, outer, 1, &go);
+  return region;
+}
+
+/* `operands` and `results` have room for combine's. */
+static ir_region *scan_body(aten_lowering *c, const scan *s, const ir_type *types, ir_value *operands,
+                            ir_value *results) {
+  ir_region *outer, *region = ir_region_begin(c->b, 1 + s->carried + s->stacked, types, &outer);
+  ir_value step = region->first_arg;
+  for (uint32_t i = 0; i < s->carried + s->sliced + s->others; ++i) {
+    if (i < s->carried) operands[i] = step + 1 + i;
+    else operands[i] = i < s->carried + s->sliced ? read_slice(c, s, s->operands[i], step) : s->operands[i];
+  }
+  append_function(c, s->combine, operands, results + 1);
+  results[0] = ir_add(c->b, step, ir_scalar_i64(c->b, s->counter, 1));
+  for (uint32_t i = s->carried; i < s->carried + s->stacked; ++i)
+    results[1 + i] = write_slice(c, s, step + 1 + i, results[1 + i], step);
+  ir_region_end(c->b, outer, 1 + s->carried + s->stacked, results);
+  return region;
+}
+
+/* scan(str combine, Tensor[] carried, Tensor[] sliced, Tensor[] others): what is carried in the end, then the results of all
+ * steps. */
+static void lower_scan(aten_lowering *c) {
+  scan s = {.combine = function_of(c, TEXT_1), .carried = aten_list_count(c, 1), .sliced = aten_list_count(c, 2)};
+  uint32_t count;
+  s.operands = operands_of(c, 1, &count);
+  if (!takes(c, s.combine, count, c->out_count)) return;
+  s.others = count - s.carried - s.sliced;
+  s.stacked = c->out_count - s.carried;
+  s.steps = ir_type_of(c->b->func, s.operands[s.carried]).dims[0];
+  s.counter = s.steps <= INT32_MAX ? TTPU_I32 : TTPU_I64; /* a TPU has no 64-bit integers of its own */
+  base_arena *arena = c->b->func->arena;
+  uint32_t states = 1 + c->out_count;
+  ir_type *types = base_arena_alloc(arena, states * sizeof *types);
+  ir_value *state = base_arena_alloc(arena, states * sizeof *state);
+  ir_value *operands = base_arena_alloc(arena, count * sizeof *operands);
+  ir_value *results = base_arena_alloc(arena, states * sizeof *results);
+  if (types == NULL || state == NULL || operands == NULL || results == NULL) {
+    ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
+    return;
+  }
+  begin_scan(c, &s, types, state);
+  ir_region *regions[2] = {scan_condition(c, &s, types), scan_body(c, &s, types, operands, results)};
+  ir_value first = ir_append(c->b, IR_WHILE, states, state, NULL, 0, NULL, 2, regions);
+  for (uint32_t i = 0; i < c->out_count; ++i) aten_out(c, i, first + 1 + i);
+}
+
 const aten_row aten_cond_row = {.name = "cond", .lower = lower_cond};
+const aten_row aten_scan_row = {.name = "scan", .lower = lower_scan};
 const aten_row aten_while_loop_row = {.name = "while_loop", .lower = lower_while_loop};

@@ -1,4 +1,4 @@
-// torch.cond and while_loop as operations of the program: recording their functions apart, and the call itself.
+// torch.cond, scan and while_loop as operations of the program: recording their functions apart, and the call itself.
 #include "torch/capture.h"
 #include "torch/glue.h"
 
@@ -122,18 +122,28 @@ std::vector<at::Tensor> tensors_of(const py::list &list) {
   return tensors;
 }
 
-// Records cond or while_loop; the results have the examples' dtypes and sizes.
-py::list record_control(const std::string &name, const std::vector<std::string> &functions, const py::list &first,
-                        const py::list &second, const py::list &examples) {
-  static const rt_op ops[2] = {{&aten_cond_row, "cond", base_hash(0, "ttpu::cond", 10)},
-                               {&aten_while_loop_row, "while_loop", base_hash(0, "ttpu::while_loop", 16)}};
-  const rt_op &op = ops[name == "while_loop"];
-  std::vector<at::Tensor> lists[2] = {tensors_of(first), tensors_of(second)};
-  TORCH_CHECK(!lists[0].empty(), name, ": nothing is carried");
-  c10::DeviceIndex device = lists[0][0].device().index();
+const rt_op &control_op(const std::string &name) {
+  static const rt_op ops[] = {{&aten_cond_row, "cond", base_hash(0, "ttpu::cond", 10)},
+                              {&aten_scan_row, "scan", base_hash(0, "ttpu::scan", 10)},
+                              {&aten_while_loop_row, "while_loop", base_hash(0, "ttpu::while_loop", 16)}};
+  for (const rt_op &op : ops)
+    if (name == op.name) return op;
+  TORCH_CHECK(false, "no control flow operator is called ", name);
+}
+
+// Records one of them on its functions and lists of tensors; the results have the examples' dtypes and sizes.
+py::list record_control(const std::string &name, const std::vector<std::string> &functions,
+                        const std::vector<py::list> &lists, const py::list &examples) {
+  const rt_op &op = control_op(name);
   ControlCall c;
   for (const std::string &text : functions) c.add_text(text);
-  for (const std::vector<at::Tensor> &list : lists) {
+  c10::DeviceIndex device = -1;
+  for (const py::list &of : lists) {
+    std::vector<at::Tensor> list = tensors_of(of); // Python's list holds them too
+    if (device < 0) {
+      TORCH_CHECK(!list.empty(), name, ": nothing is carried");
+      device = list[0].device().index();
+    }
     for (const at::Tensor &t : list)
       TORCH_CHECK(t.device().index() == device, name, ": expected all tensors to be on the same device, but found ",
                   t.device(), " and tpu:", static_cast<int>(device));

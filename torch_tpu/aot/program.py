@@ -317,7 +317,7 @@ def _while_loop(condition: Callable, body: Callable, carried: Sequence, others: 
 def move_graphs(module: torch.nn.Module) -> torch.nn.Module:
     """Change an exported program's graphs, in place, so that they can be captured.
 
-    They make their tensors on tpu, and ``torch.cond`` and ``while_loop`` decide there.
+    They make their tensors on tpu, and ``torch.cond`` and ``while_loop`` decide there; ``scan`` is a loop.
     """
     for part in module.modules():
         if not isinstance(part, torch.fx.GraphModule):
@@ -328,6 +328,8 @@ def move_graphs(module: torch.nn.Module) -> torch.nn.Module:
                 continue
             if node.target is torch.ops.higher_order.cond:
                 node.target = _cond
+            if node.target is torch.ops.higher_order.scan:
+                node.target = control.scan
             if node.target is torch.ops.higher_order.while_loop:
                 node.target = _while_loop
             if node.target is torch.ops.higher_order.wrap_with_autocast:  # its first argument is a kind of device
