@@ -146,6 +146,35 @@ def test_gradients(reverse, loops):
     assert set(loops) == {"loop"}
 
 
+def test_a_weight_is_saved_once():
+    """The backward pass needs its transpose at each step: one copy, and not one a step."""
+
+    def loss(xs, weight):
+        h, ys = TORCH.scan(lambda h, x: (torch.tanh(x + h @ weight), h * 2), torch.zeros_like(xs[0]), xs)
+        return h.sum() + ys.square().sum()
+
+    steps, features = 500, 64
+    xs, weight = torch.randn(steps, 2, features).to("tpu"), torch.eye(features).to("tpu").requires_grad_()
+    compiled = torch.compile(loss)
+    torch.autograd.grad(compiled(xs, weight), weight)
+    torch.tpu.synchronize()
+    torch.tpu.reset_peak_memory_stats()
+    before = torch.tpu.memory_allocated()
+    torch.autograd.grad(compiled(xs, weight), weight)
+    torch.tpu.synchronize()
+    assert torch.tpu.max_memory_allocated() - before < steps * features * features * 4 / 2
+
+
+def test_a_result_that_is_the_same_at_each_step(loops):
+    """It is written out for whoever asked for it: memory of its own, row-major."""
+
+    def function(scan, h, xs, weight):
+        return scan(lambda h, x: (h + x, (weight.clone(), weight.t() + 0)), h, xs, reverse=True)
+
+    on_both(function, torch.randn(3), torch.randn(4, 3), torch.randn(2, 3))
+    assert loops == ["loop"]
+
+
 def test_order_in_memory():
     """Operands that are not row-major: results lie in memory as the graph was told, so views of them stay views."""
     from torch._higher_order_ops.while_loop import while_loop

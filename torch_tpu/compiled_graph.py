@@ -9,6 +9,7 @@ or ``TORCH_TRACE``. Imported by the first compilation alone: it takes parts of i
 import copy
 import functools
 import logging
+import operator
 import os
 import re
 from collections.abc import Sequence
@@ -39,6 +40,11 @@ def _location(stack_trace: str) -> str:
     return "{}:{}, in {}".format(*found[-1]) if found else ""
 
 
+def _is_stacked(node: torch.fx.Node) -> bool:
+    """Is it a result of a scan?"""
+    return node.target is operator.getitem and getattr(node.args[0], "target", None) is control.scan
+
+
 def with_locations(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A copy of a graph that says before its operators which line of the user's program they come from.
 
@@ -56,6 +62,8 @@ def with_locations(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         if node.op == "call_function" and node.target in control.REPLACED:
             functions += [x.target for x in node.args if isinstance(x, torch.fx.Node) and x.op == "get_attr"]
         node.target = _REPLACED.get(node.target, node.target) if node.op == "call_function" else node.target
+        if node.target is torch.ops.aten.flip.default and _is_stacked(node.args[0]):
+            node.target = control.flip_stacked
     copied = torch.fx.GraphModule(module, graph)
     for name in functions:
         if isinstance(getattr(module, name, None), torch.fx.GraphModule):

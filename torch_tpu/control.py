@@ -7,13 +7,13 @@ the host reads the condition, and the graph is recorded anew at each call; a sca
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from torch.utils import _pytree as pytree
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch_tpu import _C
 
 
@@ -76,9 +76,16 @@ def _is_graph(function: Any) -> bool:
     return isinstance(function, torch.fx.GraphModule)
 
 
-def _record(function: Callable, operands: Sequence, carried: int = 0) -> _Part:
+def _record(
+    function: Callable,
+    operands: Sequence,
+    carried: int = 0,
+    dropped: Collection[int] = (),
+    order: Sequence[int] | None = None,
+) -> _Part:
     """Record a function of the operands, of which those that are no tensors are constants.
 
+    Of the results those that are `dropped` are left out; `order` is that of the region's arguments, by operand.
     The first results come as the operands of the same numbers lie in memory: those that are carried on.
     """
     if not _is_graph(function):
@@ -86,9 +93,11 @@ def _record(function: Callable, operands: Sequence, carried: int = 0) -> _Part:
     if _draws(function):
         raise NotOnDevice("a branch or loop draws random numbers")
     arguments = [_absent(x) if isinstance(x, Tensor) else x for x in operands]
-    region = _C.Region(torch.tpu.current_device(), [x for x in arguments if isinstance(x, Tensor)])
+    ordered = arguments if order is None else [arguments[i] for i in order]
+    region = _C.Region(torch.tpu.current_device(), [x for x in ordered if isinstance(x, Tensor)])
     try:
         leaves, structure = pytree.tree_flatten(function(*arguments))
+        leaves = [None if i in dropped else x for i, x in enumerate(leaves)]
         if not all(x is None or (isinstance(x, Tensor) and x.device.type == "tpu") for x in leaves):
             raise NotOnDevice("it returns something else than tensors on tpu")
         strides = [None if x is None else x.stride() for x in leaves]
@@ -153,6 +162,36 @@ def while_loop_on_device(condition: Callable, body: Callable, carried: Sequence,
         return _laid_out(results, step)
 
 
+def _view_of(node: Any, values: dict[fx.Node, Tensor]) -> Tensor | None:
+    """What a node makes of one of the values by copies of views alone (`t_copy`); None: it is something else."""
+    if not isinstance(node, fx.Node) or node in values:
+        return values.get(node)
+    name = node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else ""
+    copies = name.endswith("_copy") and name != "aten::_to_copy"
+    source = _view_of(node.args[0], values) if copies and len(node.all_input_nodes) == 1 else None
+    return None if source is None else node.target(source, *node.args[1:], **node.kwargs)
+
+
+def _saved_views(combine: Callable, carried: int, others: Sequence) -> dict[int, Tensor]:
+    """The results of a scan's step that are the same at each step, copies of views of what all steps see, by number.
+
+    PyTorch saves so for the backward pass what a product needs of its weight, once for each step. (A function that
+    returns a view itself is an error, and its author's copy is a clone.)
+    """
+    if not _is_graph(combine):
+        return {}
+    *_, output = combine.graph.nodes
+    inputs = [node for node in combine.graph.nodes if node.op == "placeholder"][-len(others) :] if others else []
+    values = {node: x for node, x in zip(inputs, others, strict=True) if isinstance(x, Tensor)}
+    found = {i: _view_of(x, values) for i, x in enumerate(output.args[0]) if i >= carried and x not in values}
+    return {i: x for i, x in found.items() if x is not None}
+
+
+def flip_stacked(stacked: Tensor, dims: Sequence[int]) -> Tensor:
+    """``flip`` of a scan's result, which is itself where it repeats one thing."""
+    return stacked if all(stacked.stride(dim) == 0 for dim in dims) else torch.ops.aten.flip.default(stacked, dims)
+
+
 def scan_on_device(combine: Callable, carried: Sequence, sliced: Sequence, others: Sequence) -> tuple:
     """``scan`` as a loop of the program; raises NotOnDevice where it cannot be one."""
     with torch.no_grad(), torch.tpu.device(_check_operands([*carried, *sliced, *others])):
@@ -161,14 +200,24 @@ def scan_on_device(combine: Callable, carried: Sequence, sliced: Sequence, other
         steps = {x.shape[:1] for x in sliced}
         if len(steps) != 1 or not all(steps.pop()):
             raise NotOnDevice("it has no steps, or not the same number for each tensor")
-        step = _record(combine, [*carried, *(x[0] for x in sliced), *others], len(carried))
+        slices, saved = [x[0] for x in sliced], _saved_views(combine, len(carried), others)
+        same = [i for i, x in enumerate(sliced) if i > 0 and x.stride(0) == 0]  # at each step; the first says how many
+        varying = [i for i in range(len(sliced)) if i not in same]
+        first_other = len(carried) + len(sliced)
+        order = [*range(len(carried)), *(len(carried) + i for i in varying)]
+        order += [*range(first_other, first_other + len(others)), *(len(carried) + i for i in same)]
+        step = _record(combine, [*carried, *slices, *others], len(carried), saved, order)
         state, outputs = _in_order(carried), step.results[len(carried) :]
         if _types(step.results[: len(carried)]) != _types(state):
             raise NotOnDevice("a step changes the sizes or dtypes of what is carried")
-        rows = [_dense(x.permute(0, *(1 + dim for dim in _order(x[0])))) for x in sliced]
+        rows = [_dense(sliced[i].permute(0, *(1 + dim for dim in _order(slices[i])))) for i in varying]
+        seen = _in_order([*others, *(slices[i] for i in same)])
         results = [*state, *(x.expand(len(sliced[0]), *x.shape) for x in outputs)]
-        results = _C.record_control("scan", [step.text], [state, rows, _in_order(others)], results)
-        return tuple(pytree.tree_leaves(_laid_out(results, step)))
+        results = _C.record_control("scan", [step.text], [state, rows, seen], results)
+        leaves = pytree.tree_leaves(_laid_out(results, step))
+        return tuple(
+            saved[i].expand(len(sliced[0]), *saved[i].shape) if i in saved else x for i, x in enumerate(leaves)
+        )
 
 
 def cond(predicate: Any, if_true: Callable, if_false: Callable, operands: Sequence = ()) -> Any:
