@@ -213,8 +213,8 @@ ir_value ir_append(ir_builder *b, ir_kind kind, uint32_t operand_count, const ir
 
 /* ---- copying -------------------------------------------------------------------------------- */
 
-static ir_region *copy_region(ir_builder *b, const ir_func *from, const ir_region *r, ir_value *map,
-                              bool (*keep)(ir_kind)) {
+ir_region *ir_region_copy(ir_builder *b, const ir_func *from, const ir_region *r, ir_value *map,
+                          bool (*keep)(ir_kind)) {
   ir_type *types = base_arena_alloc(b->func->arena, (r->arg_count + 1) * sizeof *types);
   if (!types) {
     no_memory(b);
@@ -241,7 +241,7 @@ ir_value ir_copy_op_keeping(ir_builder *b, const ir_func *from, const ir_op *op,
   if (!operands || !types || !regions) return no_memory(b);
   for (uint32_t i = 0; i < op->operand_count; ++i) operands[i] = map[op->operands[i]];
   for (uint32_t i = 0; i < op->result_count; ++i) types[i] = ir_type_of(from, op->first_result + i);
-  for (uint32_t i = 0; i < op->region_count; ++i) regions[i] = copy_region(b, from, op->regions[i], map, keep);
+  for (uint32_t i = 0; i < op->region_count; ++i) regions[i] = ir_region_copy(b, from, op->regions[i], map, keep);
   const char *source = b->source;
   b->source = op->source;
   if (keep && (ir_ops[op->kind].flags & IR_COMPOSITE) && !keep((ir_kind)op->kind)) {

@@ -15,6 +15,7 @@
  *   print.c parse*.c    the generic MLIR text form, both ways
  *   vhlo* bytecode*.c   portable artifacts: MLIR bytecode
  *   composite*.c        decompositions, ir_decompose
+ *   bucket*.c sizes rounded up, so that one program serves many (bucket.h)
  *   hash.c    ir_func_hash: with sizes; ir_func_structure: without
  */
 #ifndef TTPU_IR_H

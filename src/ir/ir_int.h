@@ -99,6 +99,8 @@ extern const int64_t ir_no_dims[TTPU_MAX_RANK]; /* zeros: what dims points to at
 
 /* ir_copy_op that decomposes composites (those in regions too) for which keep(kind) is false; keep NULL keeps all. */
 ir_value ir_copy_op_keeping(ir_builder *b, const ir_func *from, const ir_op *op, ir_value *map, bool (*keep)(ir_kind));
+/* The same of a region, whose arguments keep their types; `b` stands where the region's operation will. */
+ir_region *ir_region_copy(ir_builder *b, const ir_func *from, const ir_region *r, ir_value *map, bool (*keep)(ir_kind));
 /* Emits the decomposition of a composite on the given operands; writes its results (2 at most). `types` are theirs. */
 void ir_composite_expand(ir_builder *b, ir_kind kind, const void *attrs, uint32_t operand_count,
                          const ir_value *operands, uint32_t result_count, const ir_type *types, ir_value *results);
