@@ -505,6 +505,33 @@ static void emit_iota(bucket *s, const ir_op *op) {
   s->map[y] = ir_broadcast_in_dim(&s->b, index, OLD(y).rank, dims, &d);
 }
 
+/* Random bits are made flat, as the exact ones lie; from them a run for each index of what is before the padded dimension,
+ * with the beginning of the next one as its padding. */
+static void emit_random(bucket *s, const ir_op *op) {
+  ir_builder *b = &s->b;
+  ir_value y = op->first_result + 1, state = s->map[op->operands[0]], parts[BUCKET_CHUNKS];
+  int64_t dims[TTPU_MAX_RANK], chunks = 1, inner = 1;
+  uint32_t d = 0;
+  while (d < OLD(y).rank && !is_padded(s, y, d)) chunks *= OLD(y).dims[d++];
+  if (d == OLD(y).rank || chunks == 1) {
+    emit_same(s, op);
+    return;
+  }
+  padded_dims(s, y, dims);
+  for (uint32_t i = d + 1; i < OLD(y).rank; ++i) inner *= dims[i];
+  const int64_t run = dims[d] * inner, all = chunks * run;
+  const ir_type given[2] = {OLD(op->first_result), {OLD(y).dtype, 1, &all}};
+  ir_value flat = ir_append(b, IR_RNG_BIT_GENERATOR, 1, &state, op->attrs, 2, given, 0, NULL) + 1;
+  ir_value start = ir_scalar_i64(b, TTPU_I64, 0);
+  ir_value step = ir_binary(b, IR_MULTIPLY, exact_size(s, bucket_dim(s, y, d)), ir_scalar_i64(b, TTPU_I64, inner));
+  for (int64_t i = 0; i < chunks && !b->status; ++i) {
+    parts[i] = part_from(s, flat, 0, start, run);
+    start = ir_binary(b, IR_ADD, start, step);
+  }
+  s->map[op->first_result] = b->status ? 0 : flat - 1;
+  s->map[y] = ir_reshape(b, ir_concatenate(b, (uint32_t)chunks, parts, 0), OLD(y).rank, dims);
+}
+
 /* The bits of a number of the run, as a scalar of dtype. */
 static ir_value number_of_bits(bucket *s, ir_value bits, ttpu_dtype dtype) {
   static const ttpu_dtype unsigned_of[9] = {[1] = TTPU_U8, [2] = TTPU_U16, [4] = TTPU_U32, [8] = TTPU_U64};
@@ -556,6 +583,7 @@ static void (*const emitters[IR_KIND_COUNT])(bucket *s, const ir_op *op) = {
     [IR_SORT] = emit_sort,
     [IR_SCAN] = emit_scan,
     [IR_IOTA] = emit_iota,
+    [IR_RNG_BIT_GENERATOR] = emit_random,
     [IR_CONSTANT] = emit_constant,
     [IR_CHECK_INDEX] = emit_check,
 };

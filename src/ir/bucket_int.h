@@ -18,6 +18,7 @@
 #include "ir/ir_int.h"
 
 enum { BUCKET_NONE = UINT32_MAX, BUCKET_FACTORS = 64 };
+enum { BUCKET_CHUNKS = 256 }; /* runs of random bits that are put together again, at most */
 
 typedef struct bucket_factor {
   uint32_t parent;      /* itself: nobody's */

@@ -354,13 +354,32 @@ static bool is_read(const ir_region *r, ir_value v) {
   return false;
 }
 
-/* Bits: element i of a flat result depends on i alone. How far the state goes depends on how many there are. */
+/* The dimension of random bits that may be padded: the one that varies; with `all`, the last one that can be. */
+static uint32_t random_dim(const bucket *s, ir_value y) {
+  uint32_t found = BUCKET_NONE;
+  int64_t before = 1;
+  for (uint32_t d = 0; d < TYPE(y).rank; ++d) {
+    bool all = s->options->all && TYPE(y).dims[d] > 1;
+    if (!all && !bucket_varies(s, bucket_dim(s, y, d))) continue;
+    if (found != BUCKET_NONE && !all) return BUCKET_NONE;
+    for (uint32_t i = found == BUCKET_NONE ? 0 : found; i < d; ++i) before *= TYPE(y).dims[i];
+    if (before > BUCKET_CHUNKS) return all ? found : BUCKET_NONE;
+    found = d;
+  }
+  return found;
+}
+
+/* Bits: an element depends on its place in the exact result alone, so one dimension may be padded, where what is before it
+ * is few runs of elements (emit_random). How far the state goes depends on how many there are. */
 static void tie_random(bucket *s, const ir_op *op) {
+  ir_value y = op->first_result + 1;
+  uint32_t padded = is_read(&s->f->body, op->first_result) ? BUCKET_NONE : random_dim(s, y);
   pin_value(s, op->operands[0]);
   pin_value(s, op->first_result);
-  bool exact = TYPE(op->first_result + 1).rank != 1 || is_read(&s->f->body, op->first_result);
-  if (exact) pin_value(s, op->first_result + 1);
-  else bucket_keep_whole(s, bucket_dim(s, op->first_result + 1, 0));
+  for (uint32_t d = 0; d < TYPE(y).rank; ++d) {
+    if (d == padded) bucket_keep_whole(s, bucket_dim(s, y, d));
+    else bucket_pin(s, bucket_dim(s, y, d));
+  }
 }
 
 static void tie_nothing(bucket *s, const ir_op *op) { (void)s, (void)op; }

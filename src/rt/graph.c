@@ -287,71 +287,65 @@ static rt_value *value_from(const graph_source *s, rt_storage *const *storages) 
   return s->argument == NOT_AN_ARGUMENT ? s->constant : storages[s->argument]->value;
 }
 
-/* Everything that a run moves about. */
-typedef struct graph_run {
-  rt_value **values; /* by output */
-  pjrt_buffer **buffers, **made;
-  bool *donate;
-} graph_run;
-
-static ttpu_status open_run(const rt_graph *g, graph_run *r) {
-  size_t pointers = 2 * (size_t)g->output_count + g->input_count + 2;
-  r->values = base_calloc(1, pointers * sizeof(void *) + g->input_count + 2);
-  if (r->values == NULL) return base_no_memory(pointers * sizeof(void *));
-  r->made = (pjrt_buffer **)(r->values + g->output_count);
-  r->buffers = r->made + g->output_count;
-  r->donate = (bool *)(r->buffers + g->input_count + 2);
-  for (uint32_t i = 0; i < g->output_count; ++i) {
+static ttpu_status open_run(const rt_graph *g, rt_run *r) {
+  uint32_t inputs = g->input_count + 3, outputs = g->output_count;
+  size_t pointers = 2 * (size_t)outputs + 3 * (size_t)inputs;
+  r->outputs = base_calloc(1, pointers * sizeof(void *) + inputs * sizeof(bool));
+  if (r->outputs == NULL) return base_no_memory(pointers * sizeof(void *));
+  r->input_count = g->input_count;
+  r->output_count = outputs;
+  r->made = (pjrt_buffer **)(r->outputs + outputs);
+  r->buffers = r->made + outputs;
+  r->entered = r->buffers + inputs;
+  r->inputs = (rt_value **)(r->entered + inputs);
+  r->donate = (bool *)(r->inputs + inputs);
+  for (uint32_t i = 0; i < outputs; ++i) {
     const rt_value *model = g->outputs[i];
-    r->values[i] = rt_value_new(model->device, (ttpu_dtype)model->dtype, model->rank, model->dims);
-    if (r->values[i] == NULL) return base_no_memory(sizeof *model);
+    r->outputs[i] = rt_value_new(model->device, (ttpu_dtype)model->dtype, model->rank, model->dims);
+    if (r->outputs[i] == NULL) return base_no_memory(sizeof *model);
   }
   return TTPU_OK;
 }
 
-static void close_run(const rt_graph *g, graph_run *r) {
-  for (uint32_t i = 0; r->values != NULL && i < g->output_count; ++i) rt_value_free(r->values[i]);
-  base_free(r->values);
+static void close_run(const rt_graph *g, rt_run *r) {
+  for (uint32_t i = 0; r->outputs != NULL && i < g->output_count; ++i) rt_value_free(r->outputs[i]);
+  base_free(r->outputs);
 }
 
-/* The inputs' buffers; the error of one that failed. */
-static ttpu_status find_buffers(const rt_graph *g, graph_run *r, rt_storage *const *storages) {
+/* The inputs' values; the error of one that failed. */
+static ttpu_status find_inputs(const rt_graph *g, rt_run *r, rt_storage *const *storages) {
   for (uint32_t i = 0; i < g->input_count; ++i) {
     const graph_input *in = &g->inputs[i];
     rt_value *v = value_from(&in->from, storages);
     if (v == NULL || v->state == RT_PENDING)
       return base_fail(TTPU_INTERNAL, "a compiled graph's input %u has no value", i);
     if (v->state == RT_FAILED) return base_fail(v->error->code, "%s", v->error->message);
-    r->buffers[i] = v->buffer;
+    r->inputs[i] = v;
     r->donate[i] = in->donate && atomic_load_explicit(&v->refs, memory_order_acquire) == 1;
   }
   return TTPU_OK;
 }
 
-static ttpu_status start(const rt_graph *g, graph_run *r, rt_storage *const *storages, rt_random random) {
+static ttpu_status start(const rt_graph *g, rt_run *r, rt_storage *const *storages, rt_random random) {
   rt_device *d = &rt_global.devices[g->device];
   rt_value_free(d->tail); /* this run's results take its place; a value that it holds could not be donated */
   d->tail = NULL;
-  BASE_TRY(find_buffers(g, r, storages));
+  BASE_TRY(find_inputs(g, r, storages));
   for (uint32_t i = 0; i < g->random_count; ++i) {
     g->numbers.i64s[g->random_slots[i]] = (int64_t)random.seed;
     g->numbers.i64s[g->random_slots[i] + 1] = (int64_t)(random.offset + g->random_offsets[i]);
   }
-  BASE_TRY(rt_launch(d, g->program->executable, &g->numbers, g->input_count, r->buffers, r->donate, r->made));
+  BASE_TRY(rt_launch(d, g->program, &g->numbers, r));
   ++g->program->runs;
-  for (uint32_t i = 0; i < g->output_count; ++i) {
-    r->values[i]->buffer = r->made[i];
-    r->values[i]->state = RT_READY;
-  }
-  if (g->output_count > 0) d->tail = rt_value_share(r->values[g->output_count - 1]);
+  if (g->output_count > 0) d->tail = rt_value_share(r->outputs[g->output_count - 1]);
   return TTPU_OK;
 }
 
 /* A value that is handed on is found before any storage changes. */
-static void move_results(const rt_graph *g, graph_run *r, rt_storage *const *storages, rt_value **next) {
+static void move_results(const rt_graph *g, rt_run *r, rt_storage *const *storages, rt_value **next) {
   for (uint32_t i = 0; i < g->target_count; ++i) {
     const graph_target *to = &g->targets[i];
-    rt_value *v = to->output != NOT_AN_OUTPUT ? r->values[to->output] : value_from(&to->from, storages);
+    rt_value *v = to->output != NOT_AN_OUTPUT ? r->outputs[to->output] : value_from(&to->from, storages);
     next[i] = v != NULL ? rt_value_share(v) : NULL;
   }
   for (uint32_t i = 0; i < g->target_count; ++i) {
@@ -361,15 +355,15 @@ static void move_results(const rt_graph *g, graph_run *r, rt_storage *const *sto
   }
 }
 
-static void fail_run(const rt_graph *g, graph_run *r, ttpu_status code) {
+static void fail_run(const rt_graph *g, rt_run *r, ttpu_status code) {
   rt_error *e = rt_error_new(code, base_message());
-  for (uint32_t i = 0; i < g->output_count; ++i) rt_value_fail(r->values[i], e);
+  for (uint32_t i = 0; i < g->output_count; ++i) rt_value_fail(r->outputs[i], e);
   rt_error_free(e);
   rt_device_note_error(&rt_global.devices[g->device], code, base_message());
 }
 
 ttpu_status rt_graph_run(rt_graph *g, rt_storage *const *storages, rt_random random) {
-  graph_run r = {0};
+  rt_run r = {0};
   rt_value **next = base_alloc((g->target_count + 1u) * sizeof *next);
   ttpu_status status = next == NULL ? base_no_memory(g->target_count * sizeof *next) : open_run(g, &r);
   if (status == TTPU_OK) {

@@ -188,7 +188,8 @@ static void link_newest(rt_program *p) {
 
 void rt_program_leave(rt_program *p) {
   if (--p->users > 0) return;
-  pjrt_executable_free(p->executable);
+  if (p->bucket != NULL) rt_bucket_free(p->bucket);
+  else pjrt_executable_free(p->executable);
   base_free(p);
 }
 
@@ -199,7 +200,10 @@ static int64_t memory_limit(void) {
   return given != NULL ? strtoll(given, NULL, 10) : (int64_t)1 << 30;
 }
 
-static int64_t host_bytes(const rt_program *p) { return p->cost.host_bytes > 0 ? p->cost.host_bytes : 0; }
+/* A bucket's program is shared, and small beside it what is each size's own. */
+static int64_t host_bytes(const rt_program *p) {
+  return p->bucket == NULL && p->cost.host_bytes > 0 ? p->cost.host_bytes : 0;
+}
 
 static void drop(rt_program *p) {
   rt_program **link = &cache.buckets[p->key.a % PROGRAM_BUCKETS];
@@ -213,6 +217,7 @@ static void drop(rt_program *p) {
 
 void rt_program_clear(void) {
   while (cache.oldest != NULL) drop(cache.oldest);
+  rt_bucket_clear();
 }
 
 static rt_program *lookup(base_hash128 key) {
@@ -222,15 +227,21 @@ static rt_program *lookup(base_hash128 key) {
 }
 
 /* How many programs the plugin has compiled (our own tells a bind from a compilation; others always compile). */
-static uint64_t compilations(void) {
+static uint64_t compilations(uint64_t calls) {
   pjrt_counters c;
-  if (pjrt_client_counters(rt_global.client, &c)) return c.structures_compiled;
-  return rt_global.counters.programs_built;
+  return pjrt_client_counters(rt_global.client, &c) ? c.structures_compiled : calls;
 }
 
-static ttpu_status note_compiled(const rt_trace *t, uint64_t compiled) {
-  rt_global.counters.programs_compiled += compiled;
-  if (compiled == 0 || rt_global.forbid_compile == 0) return TTPU_OK;
+ttpu_status rt_compile(rt_device *d, base_arena *arena, ir_func *f, pjrt_executable **out) {
+  uint64_t before = compilations(0);
+  ttpu_status status = pjrt_compile(rt_global.client, d->pjrt, arena, f, out);
+  rt_global.counters.programs_compiled += compilations(1) - before;
+  return status;
+}
+
+/* With errors_on_compile() a piece for which anything was compiled fails. */
+static ttpu_status check_compiled(const rt_trace *t, uint64_t before) {
+  if (rt_global.counters.programs_compiled == before || rt_global.forbid_compile == 0) return TTPU_OK;
   return base_fail(TTPU_FAILED_PRECONDITION,
                    "a program was compiled where torch.tpu.errors_on_compile() forbids it: %u operators, from %s to %s",
                    t->count, t->records[0]->op->name, t->records[t->count - 1]->op->name);
@@ -270,10 +281,38 @@ static uint64_t keep_text(const rt_trace *t, const ir_func *f) {
   return file != NULL ? hash.a : 0;
 }
 
+/* Compiles the function of exact sizes, and remembers how long it took where that may matter to other sizes. */
+static ttpu_status compile_exact(rt_device *d, base_arena *arena, ir_func *f, const rt_form *form, rt_program *p) {
+  int64_t start = base_now_ns();
+  BASE_TRY(rt_compile(d, arena, f, &p->executable));
+  if (form != NULL) rt_form_note(form, (uint64_t)(base_now_ns() - start));
+  return TTPU_OK;
+}
+
+/* The same, unless a program of padded sizes does for it. */
+static ttpu_status compile_or_share(rt_device *d, base_arena *arena, ir_func *f, bool exact, rt_program *p) {
+  if (exact || !rt_bucket_enabled()) return compile_exact(d, arena, f, NULL, p);
+  rt_form form;
+  ttpu_status status = rt_form_open(f, &form);
+  if (status == TTPU_OK && rt_bucket_find(d, &form, &p->bucket) != TTPU_OK)
+    base_log(LOG_WARN, "a program is compiled with its exact sizes: %s",
+             base_message()); /* padded it may be too large */
+  if (status == TTPU_OK && p->bucket == NULL) {
+    status = compile_exact(d, arena, f, &form, p);
+  } else {
+    base_arena_free(arena);
+    base_free(arena);
+  }
+  if (p->bucket != NULL) p->executable = rt_bucket_executable(p->bucket);
+  rt_global.counters.programs_bucketed += p->bucket != NULL;
+  rt_form_close(&form);
+  return status;
+}
+
 /* Lowers and compiles the trace's piece. */
 static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t output_count, const bool *donate,
-                                 rt_program *p) {
-  uint64_t before = compilations();
+                                 bool exact, rt_program *p) {
+  uint64_t before = rt_global.counters.programs_compiled;
   base_arena *arena = base_alloc(sizeof *arena); /* pjrt takes it, and the plugin keeps it with the program */
   if (arena == NULL) return base_no_memory(sizeof *arena);
   base_arena_init(arena);
@@ -288,12 +327,12 @@ static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t
   p->text = keep_text(&d->trace, f);
   p->operators = d->trace.count;
   p->row = d->trace.records[0]->op->row->name;
-  BASE_TRY(pjrt_compile(rt_global.client, d->pjrt, arena, f, &p->executable));
-  return note_compiled(&d->trace, compilations() - before);
+  BASE_TRY(compile_or_share(d, arena, f, exact, p));
+  return check_compiled(&d->trace, before);
 }
 
 /* From the disk cache; false when it is not there or the plugin does not take it. */
-static bool load_piece(rt_device *d, base_hash128 key, pjrt_executable **out) {
+bool rt_executable_load(rt_device *d, base_hash128 key, pjrt_executable **out) {
   size_t length;
   void *payload = rt_disk_read(key, &length);
   if (payload == NULL) return false;
@@ -304,7 +343,7 @@ static bool load_piece(rt_device *d, base_hash128 key, pjrt_executable **out) {
   return loaded;
 }
 
-static void store_piece(base_hash128 key, pjrt_executable *e) {
+void rt_executable_store(base_hash128 key, pjrt_executable *e) {
   void *payload;
   size_t length;
   if (pjrt_executable_serialize(e, &payload, &length) != TTPU_OK) return;
@@ -316,7 +355,10 @@ ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outpu
                            const bool *donate, rt_program **out) {
   key = base_mix128(key, d->index);
   rt_program *p = lookup(key);
-  if (p != NULL) {
+  bool exact = p != NULL && rt_bucket_is_outgrown(p);
+  if (exact) {
+    drop(p);
+  } else if (p != NULL) {
     ++rt_global.counters.program_cache_hits;
     unlink_use(p);
     link_newest(p);
@@ -328,15 +370,14 @@ ttpu_status rt_program_get(rt_device *d, base_hash128 key, const uint32_t *outpu
   p->key = key;
   p->users = 1;
   ttpu_status status = TTPU_OK;
-  if (!rt_disk_enabled() || !load_piece(d, key, &p->executable)) {
+  if (!rt_disk_enabled() || !rt_executable_load(d, key, &p->executable)) {
     int64_t start = base_now_ns();
-    status = compile_piece(d, outputs, output_count, donate, p);
+    status = compile_piece(d, outputs, output_count, donate, exact, p);
     rt_global.counters.compile_nanoseconds += (uint64_t)(base_now_ns() - start);
-    if (status == TTPU_OK && rt_disk_enabled()) store_piece(key, p->executable);
+    if (status == TTPU_OK && p->bucket == NULL && rt_disk_enabled()) rt_executable_store(key, p->executable);
   }
   if (status != TTPU_OK) {
-    pjrt_executable_free(p->executable);
-    base_free(p);
+    rt_program_leave(p);
     return status;
   }
   p->next = cache.buckets[key.a % PROGRAM_BUCKETS];

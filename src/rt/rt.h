@@ -5,6 +5,7 @@
  *   storage.c   storages, values, addresses
  *   trace.c     recording, the rolling hash, cuts
  *   program.c   piece -> ir -> executable; the program cache
+ *   bucket.c    programs of padded sizes, where compiling is expensive
  *   views.c     reading and writing views of a storage's value, as IR
  *   graph.c     a function recorded once and run again as one program
  *   diskcache.c programs on disk, for plugins that compile slowly
@@ -55,6 +56,7 @@ typedef struct rt_counters {
   uint64_t programs_run, program_cache_hits, programs_built; /* built: a piece not met before, lowered to IR */
   uint64_t programs_compiled;   /* of these, compiled; the rest found their code and only bound new sizes */
   uint64_t programs_loaded;     /* from the disk cache, instead of being built */
+  uint64_t programs_bucketed;   /* of those built, served by a program of padded sizes (bucket.c) */
   uint64_t compile_nanoseconds; /* lowering and compiling those that were built */
   uint64_t host_reads, uploads;
 } rt_counters;

@@ -31,9 +31,12 @@ typedef struct rt_value {
   uint8_t state;
   uint8_t dtype, rank;
   uint32_t device;
-  uint32_t epoch, local;  /* number in the trace of that epoch */
-  pjrt_buffer *buffer;    /* ready */
-  struct rt_error *error; /* failed */
+  uint32_t epoch, local;    /* number in the trace of that epoch */
+  pjrt_buffer *buffer;      /* ready */
+  struct rt_layout *layout; /* how it lies in the buffer, which is longer (bucket.c); NULL: as its dims say */
+  pjrt_buffer *cut;         /* with a layout: as its dims say, once somebody asked; guarded by rt_lock */
+  void *host;               /* its elements, where a bucket may want them (rt_bucket_host_copy); NULL: none are kept */
+  struct rt_error *error;   /* failed */
   int64_t numel;
   int64_t dims[]; /* rank of them */
 } rt_value;
@@ -129,6 +132,7 @@ typedef struct rt_program {
   uint64_t runs, text; /* text: the hash in its file's name in TTPU_PROGRAM_DIR, 0: it has none */
   const char *row;     /* of the first call; NULL: it came from the disk */
   pjrt_cost cost;
+  struct rt_bucket *bucket;         /* NULL: of exact sizes. Else the executable is the bucket's */
   struct rt_program *next;          /* in its bucket */
   struct rt_program *newer, *older; /* by last use */
 } rt_program;
@@ -138,9 +142,18 @@ typedef struct rt_piece {
   uint32_t *outputs; /* locals */
   uint32_t output_count, input_count;
   bool *donate; /* by input */
-  pjrt_buffer **buffers, **made;
   rt_program *program;
 } rt_piece;
+
+/* A start of a program: values in and out, and room. */
+typedef struct rt_run {
+  uint32_t input_count, output_count;
+  rt_value **inputs, **outputs;
+  bool *donate; /* by input, and three more */
+  pjrt_buffer **buffers,
+      **entered;      /* the same: the arguments, and those of them that are the run's own, NULL at first */
+  pjrt_buffer **made; /* by output */
+} rt_run;
 
 typedef struct rt_device {
   uint32_t index;
@@ -205,9 +218,8 @@ ttpu_status rt_trace_run(rt_device *d, rt_piece *piece);
 void rt_trace_reset(rt_trace *t);
 void rt_trace_free(rt_trace *t);                    /* of one that was reset: its memory */
 uint32_t rt_trace_local(rt_device *d, rt_value *v); /* its number in the trace; RT_NO_LOCAL: out of memory */
-/* Starts a program; buffers and donate have room for two more. */
-ttpu_status rt_launch(rt_device *d, pjrt_executable *e, const rt_numbers *numbers, uint32_t input_count,
-                      pjrt_buffer **buffers, bool *donate, pjrt_buffer **made);
+/* Starts a program; its outputs are ready, as values, when this returns. */
+ttpu_status rt_launch(rt_device *d, const rt_program *p, const rt_numbers *numbers, rt_run *run);
 void rt_device_note_error(rt_device *d, ttpu_status code, const char *message);
 /* Waits until the outcome of every piece is noted, then takes the error out (NULL: none); without the lock held. */
 rt_error *rt_device_take_error(rt_device *d);
@@ -222,6 +234,50 @@ ttpu_status rt_storage_make(uint32_t device, size_t bytes, bool is_absent, rt_st
 void rt_program_clear(void);
 void rt_graph_free_locked(rt_graph *g);
 void rt_meta_clear(void);
+
+/* Compiles f, which takes the arena whatever the outcome; and the same through the disk. program.c */
+ttpu_status rt_compile(rt_device *d, base_arena *arena, ir_func *f, pjrt_executable **out);
+bool rt_executable_load(rt_device *d, base_hash128 key, pjrt_executable **out);
+void rt_executable_store(base_hash128 key, pjrt_executable *e);
+
+/* bucket.c */
+typedef struct rt_bucket rt_bucket;
+bool rt_bucket_enabled(void);
+/* A function of exact sizes, looked at: what is known of others of its structure. */
+typedef struct rt_form {
+  base_arena arena;
+  ir_func *plain;
+  base_hash128 key;
+  uint32_t count;
+  const int64_t *numbers;
+  struct rt_skeleton *known; /* NULL: it is the first one */
+} rt_form;
+ttpu_status rt_form_open(const ir_func *f, rt_form *out); /* close it whatever the outcome */
+void rt_form_close(rt_form *form);
+void rt_form_note(const rt_form *form, uint64_t nanoseconds); /* how long compiling it took */
+/* The program of padded sizes that serves it; *out NULL: it is to be compiled as it is. */
+ttpu_status rt_bucket_find(rt_device *d, const rt_form *form, rt_bucket **out);
+/* Has it run so often in its bucket that it is worth a program of its own? */
+bool rt_bucket_is_outgrown(const rt_program *p);
+void rt_bucket_free(rt_bucket *b);
+pjrt_executable *rt_bucket_executable(const rt_bucket *b);
+void rt_bucket_clear(void); /* forgets what is known of structures */
+/* The argument number i of the bucket's program: the value's own buffer, or a new one in *entered. */
+ttpu_status rt_bucket_enter(rt_device *d, const rt_bucket *b, uint32_t i, rt_value *v, pjrt_buffer **out,
+                            pjrt_buffer **entered);
+/* A vector of numbers as argument number i. */
+ttpu_status rt_bucket_upload(rt_device *d, const rt_bucket *b, uint32_t i, ttpu_dtype dtype, uint32_t count,
+                             const void *data, pjrt_buffer **out);
+/* A copy of a small value that comes from the host, to be padded there; freed with base_free. NULL: none is wanted. */
+void *rt_bucket_host_copy(const void *data, size_t bytes);
+pjrt_buffer *rt_bucket_numbers(const rt_bucket *b); /* its last argument; NULL: it has none */
+struct rt_layout *rt_bucket_layout(const rt_bucket *b,
+                                   uint32_t output); /* of that result, shared; NULL: as its dims say */
+/* The buffer of a ready value as its dims say. */
+ttpu_status rt_value_exact(rt_device *d, rt_value *v, pjrt_buffer **out);
+/* Waits for a value that has a layout, and reads `count` bytes of it from `offset` on. Without the lock. */
+ttpu_status rt_layout_read(const rt_value *v, size_t offset, void *to, size_t count);
+void rt_layout_free(struct rt_layout *l); /* one user less; NULL is fine */
 
 /* diskcache.c */
 bool rt_disk_enabled(void);

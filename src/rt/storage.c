@@ -25,6 +25,9 @@ rt_value *rt_value_share(rt_value *v) {
 void rt_value_free(rt_value *v) {
   if (v == NULL || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
   pjrt_buffer_free(v->buffer);
+  pjrt_buffer_free(v->cut);
+  rt_layout_free(v->layout);
+  base_free(v->host);
   rt_error_free(v->error);
   base_free(v);
 }
@@ -279,6 +282,7 @@ ttpu_status rt_storage_upload(rt_storage *s, ttpu_dtype dtype, uint32_t rank, co
   dtype = base_dtype_stored(dtype);
   rt_value *v = rt_value_new(s->device, dtype, rank, dims);
   if (v == NULL) return base_no_memory(sizeof *v);
+  v->host = rt_bucket_host_copy(data, (size_t)v->numel * base_dtype_bytes(dtype));
   ttpu_status status =
       pjrt_buffer_from_host(rt_global.devices[s->device].pjrt, dtype, rank, dims, data, release, context, &v->buffer);
   if (status != TTPU_OK) {
@@ -323,7 +327,10 @@ ttpu_status rt_storage_assign(rt_storage *dst, rt_storage *src) {
     if (moved == NULL) {
       status = base_no_memory(sizeof *moved);
     } else if (v->state == RT_READY) {
-      status = pjrt_buffer_copy_to_device(v->buffer, rt_global.devices[dst->device].pjrt, &moved->buffer);
+      pjrt_buffer *exact = NULL;
+      status = rt_value_exact(&rt_global.devices[src->device], v, &exact);
+      if (status == TTPU_OK)
+        status = pjrt_buffer_copy_to_device(exact, rt_global.devices[dst->device].pjrt, &moved->buffer);
       if (status == TTPU_OK) moved->state = RT_READY;
     } else {
       rt_value_fail(moved, v->error);
@@ -353,6 +360,7 @@ static ttpu_status read_value(const rt_value *v, size_t offset, char *to, size_t
   size_t have = (size_t)v->numel * base_dtype_bytes((ttpu_dtype)v->dtype), count = offset < have ? have - offset : 0;
   if (count > bytes) count = bytes;
   memset(to + count, 0, bytes - count);
+  if (v->layout != NULL) return rt_layout_read(v, offset, to, count);
   return pjrt_buffer_part_to_host(v->buffer, offset < have ? offset : have, to, count);
 }
 

@@ -332,10 +332,8 @@ static ttpu_status plan(rt_device *d, rt_piece *p) {
   rt_trace *t = &d->trace;
   base_arena *a = &t->arena;
   *p = (rt_piece){.outputs = base_arena_alloc(a, (t->local_count + 1u) * sizeof *p->outputs),
-                  .donate = base_arena_zalloc(a, (t->local_count + 2u) * sizeof *p->donate),
-                  .buffers = base_arena_zalloc(a, (t->local_count + 2u) * sizeof *p->buffers),
-                  .made = base_arena_zalloc(a, (t->local_count + 1u) * sizeof *p->made)};
-  if (!p->outputs || !p->donate || !p->buffers || !p->made) return base_no_memory(64);
+                  .donate = base_arena_zalloc(a, (t->local_count + 3u) * sizeof *p->donate)};
+  if (!p->outputs || !p->donate) return base_no_memory(64);
   rt_value_free(d->tail); /* this piece's results take its place */
   d->tail = NULL;
   base_hash128 key = t->hash;
@@ -343,7 +341,6 @@ static ttpu_status plan(rt_device *d, rt_piece *p) {
     rt_value *v = t->locals[i].value;
     bool wanted = atomic_load_explicit(&v->refs, memory_order_acquire) > 1;
     if (t->locals[i].is_input) {
-      p->buffers[p->input_count] = v->buffer;
       p->donate[p->input_count++] = !wanted;
     } else if (wanted) {
       p->outputs[p->output_count++] = i;
@@ -357,38 +354,78 @@ static ttpu_status plan(rt_device *d, rt_piece *p) {
   return rt_program_get(d, key, p->outputs, p->output_count, p->donate, &p->program);
 }
 
-ttpu_status rt_launch(rt_device *d, pjrt_executable *e, const rt_numbers *numbers, uint32_t input_count,
-                      pjrt_buffer **buffers, bool *donate, pjrt_buffer **made) {
-  pjrt_buffer *vectors[2] = {NULL, NULL};
-  uint32_t count = 0;
-  ttpu_status status = TTPU_OK;
-  if (numbers->f64_count > 0)
-    status = upload_numbers(d, TTPU_F64, numbers->f64_count, numbers->f64s, &vectors[count++]);
-  if (status == TTPU_OK && numbers->i64_count > 0)
-    status = upload_numbers(d, TTPU_I64, numbers->i64_count, numbers->i64s, &vectors[count++]);
-  for (uint32_t i = 0; i < count; ++i) buffers[input_count + i] = vectors[i];
-  if (status == TTPU_OK) {
-    note_running(d, 1);
-    status = pjrt_execute(e, input_count + count, buffers, donate, made, note_when_done, d);
-    if (status != TTPU_OK) note_running(d, -1);
+/* The numbers behind the inputs, as buffers of the run's own. */
+static ttpu_status enter_numbers(rt_device *d, const rt_program *p, const rt_numbers *numbers, rt_run *run,
+                                 uint32_t *count) {
+  const struct {
+    ttpu_dtype dtype;
+    uint32_t count;
+    const void *data;
+  } vectors[2] = {{TTPU_F64, numbers->f64_count, numbers->f64s}, {TTPU_I64, numbers->i64_count, numbers->i64s}};
+  for (int k = 0; k < 2; ++k) {
+    if (vectors[k].count == 0) continue;
+    uint32_t i = (*count)++, n = vectors[k].count;
+    if (p->bucket == NULL) BASE_TRY(upload_numbers(d, vectors[k].dtype, n, vectors[k].data, &run->entered[i]));
+    else BASE_TRY(rt_bucket_upload(d, p->bucket, i, vectors[k].dtype, n, vectors[k].data, &run->entered[i]));
+    run->buffers[i] = run->entered[i];
   }
-  pjrt_buffer_free(vectors[0]);
-  pjrt_buffer_free(vectors[1]);
-  if (status == TTPU_OK) ++rt_global.counters.programs_run;
+  if (p->bucket != NULL && rt_bucket_numbers(p->bucket) != NULL)
+    run->buffers[(*count)++] = rt_bucket_numbers(p->bucket);
+  return TTPU_OK;
+}
+
+static ttpu_status start(rt_device *d, const rt_program *p, const rt_numbers *numbers, rt_run *run) {
+  uint32_t count = run->input_count;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (p->bucket == NULL) BASE_TRY(rt_value_exact(d, run->inputs[i], &run->buffers[i]));
+    else BASE_TRY(rt_bucket_enter(d, p->bucket, i, run->inputs[i], &run->buffers[i], &run->entered[i]));
+  }
+  BASE_TRY(enter_numbers(d, p, numbers, run, &count));
+  note_running(d, 1);
+  ttpu_status status = pjrt_execute(p->executable, count, run->buffers, run->donate, run->made, note_when_done, d);
+  if (status != TTPU_OK) note_running(d, -1);
   return status;
+}
+
+ttpu_status rt_launch(rt_device *d, const rt_program *p, const rt_numbers *numbers, rt_run *run) {
+  ttpu_status status = start(d, p, numbers, run);
+  for (uint32_t i = 0; i < run->input_count + 2; ++i) pjrt_buffer_free(run->entered[i]);
+  if (status != TTPU_OK) return status;
+  ++rt_global.counters.programs_run;
+  for (uint32_t i = 0; i < run->output_count; ++i) {
+    rt_value *v = run->outputs[i];
+    v->buffer = run->made[i];
+    v->layout = p->bucket != NULL ? rt_bucket_layout(p->bucket, i) : NULL;
+    v->state = RT_READY;
+  }
+  return TTPU_OK;
+}
+
+static ttpu_status open_run(const rt_trace *t, const rt_piece *p, base_arena *a, rt_run *run) {
+  uint32_t inputs = p->input_count + 3, outputs = p->output_count;
+  *run = (rt_run){.input_count = p->input_count,
+                  .output_count = outputs,
+                  .inputs = base_arena_alloc(a, inputs * sizeof *run->inputs),
+                  .outputs = base_arena_alloc(a, outputs * sizeof *run->outputs + 1),
+                  .donate = p->donate,
+                  .buffers = base_arena_alloc(a, inputs * sizeof *run->buffers),
+                  .entered = base_arena_zalloc(a, inputs * sizeof *run->entered),
+                  .made = base_arena_zalloc(a, outputs * sizeof *run->made + 1)};
+  if (!run->inputs || !run->outputs || !run->buffers || !run->entered || !run->made) return base_no_memory(64);
+  for (uint32_t i = 0, n = 0; i < t->local_count; ++i)
+    if (t->locals[i].is_input) run->inputs[n++] = t->locals[i].value;
+  for (uint32_t i = 0; i < outputs; ++i) run->outputs[i] = t->locals[p->outputs[i]].value;
+  return TTPU_OK;
 }
 
 static ttpu_status run_piece(rt_device *d, rt_piece *p) {
   rt_trace *t = &d->trace;
   BASE_TRY(plan(d, p));
   const rt_numbers numbers = {t->f64s, t->i64s, t->f64_count, t->i64_count};
-  BASE_TRY(rt_launch(d, p->program->executable, &numbers, p->input_count, p->buffers, p->donate, p->made));
+  rt_run run;
+  BASE_TRY(open_run(t, p, &t->arena, &run));
+  BASE_TRY(rt_launch(d, p->program, &numbers, &run));
   ++p->program->runs;
-  for (uint32_t i = 0; i < p->output_count; ++i) {
-    rt_value *v = t->locals[p->outputs[i]].value;
-    v->buffer = p->made[i];
-    v->state = RT_READY;
-  }
   if (p->output_count > 0) d->tail = rt_value_share(t->locals[p->outputs[p->output_count - 1]].value);
   return TTPU_OK;
 }

@@ -57,6 +57,7 @@ static py::dict counters() {
   d["programs_built"] = c.programs_built;
   d["programs_compiled"] = c.programs_compiled;
   d["programs_loaded"] = c.programs_loaded;
+  d["programs_bucketed"] = c.programs_bucketed;
   d["compile_seconds"] = static_cast<double>(c.compile_nanoseconds) * 1e-9;
   d["host_reads"] = c.host_reads;
   d["uploads"] = c.uploads;

@@ -383,6 +383,17 @@ static uint32_t orders(ir_builder *b, int64_t n, ir_value *results) {
   return 4;
 }
 
+/* An element's bits depend on its place in the exact result. */
+static uint32_t random_bits(ir_builder *b, int64_t n, ir_value *results) {
+  ir_value seed = param(b, TTPU_U64, DIMS(1, 2)), x = param(b, TTPU_F32, DIMS(3, n, 5));
+  ir_value state = ir_reshape(b, seed, DIMS(2));
+  ir_value bits = ir_philox(b, state, TTPU_U32, DIMS(3, n, 5));
+  results[0] = ir_select(b, ir_compare(b, IR_LT, bits, ir_fill_i64(b, TTPU_U32, DIMS(3, n, 5), 1 << 30)), x,
+                         ir_zeros_like(b, x));
+  results[1] = ir_philox(b, state, TTPU_U64, DIMS(n));
+  return 2;
+}
+
 /* Windows have no rule: their dimensions keep their sizes, the batch is padded. */
 static uint32_t pooling(ir_builder *b, int64_t n, ir_value *results) {
   ir_value x = param(b, TTPU_F32, DIMS(n, 2, 6));
@@ -408,6 +419,7 @@ static const program programs[] = {
     {"gathers", gathers, 0, 2, 50},
     {"scatters", scatters, 1e-5, 2, 50},
     {"orders", orders, 1e-5, 2, 0},
+    {"random bits", random_bits, 0, 2, 1000},
     {"pooling", pooling, 0, 2, 0},
 };
 

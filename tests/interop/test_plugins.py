@@ -91,6 +91,31 @@ print(torch.tpu.counters()["programs_loaded"], torch.tpu.counters()["programs_co
     assert int(again[0]) > 0 and int(again[1]) == 0
 
 
+def test_sizes_that_change_share_programs(plugin):
+    """In buckets, with values that stay padded from one program to the next; and from the disk cache."""
+    code = """
+import torch
+torch.manual_seed(0)
+w = torch.randn(8, 8)
+def f(x, w):
+    scores = torch.softmax(x @ w @ x.transpose(1, 2), -1)
+    y = torch.relu(scores @ x) + x.flip(1)
+    if y.device.type == "tpu":
+        torch.tpu.flush()
+    return (y * 2).cumsum(1), y.flatten(0, 1).mean(0), y.argmax(1), torch.cat([x, y], 1)[:, 3:]
+for length in (*range(5, 9), *range(13, 17)):
+    x = torch.randn(2, length, 8)
+    for a, b in zip(f(x.to("tpu"), w.to("tpu")), f(x, w)):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-5)
+counters = torch.tpu.counters()
+print(*(counters["programs_" + name] for name in ("built", "bucketed", "compiled", "loaded")))
+"""
+    built, bucketed, compiled, _ = map(int, in_fresh_python(code, TTPU_BUCKETS="always", **plugin).stdout.split())
+    assert bucketed == built >= 16 and compiled < built
+    _, bucketed, compiled, loaded = map(int, in_fresh_python(code, TTPU_BUCKETS="always", **plugin).stdout.split())
+    assert bucketed == built and compiled == 0 and loaded > 0
+
+
 def test_failed_checks(plugin):
     """An index out of range is an error where it is read, and spoils nothing else."""
     code = """

@@ -291,7 +291,8 @@ def counters() -> dict:
 
     ops_recorded, op_cache_hits (results' metadata known), programs_run, program_cache_hits, programs_built (a piece not
     met before), programs_compiled (of these, how many needed new code; the rest only bound new sizes), programs_loaded
-    (from the disk instead), compile_seconds (that building and compiling took), host_reads, uploads, and two dicts of
+    (from the disk instead), programs_bucketed (of those built, served by a program of padded sizes, `TTPU_BUCKETS`),
+    compile_seconds (that building and compiling took), host_reads, uploads, and two dicts of
     operator to count: fallbacks, and host, the factorisations (LU, QR, SVD, eigenvalues) that always run on the CPU.
     """
     return _C.counters()
