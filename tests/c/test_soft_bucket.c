@@ -433,7 +433,28 @@ TEST(buckets) {
   CHECK(ir_bucket_size(1000) == 1024 && ir_bucket_size(1025) == 1536);
 }
 
-/* A loop has no rule: what varies would stay in the text, so the function is left alone. */
+/* Memory that is out at any place is a status, and the next try succeeds. */
+TEST(memory_may_run_out) {
+  for (size_t i = 0; i < sizeof programs / sizeof *programs; ++i) {
+    exact e;
+    if (!exact_new(&programs[i], 7, &e)) return;
+    ttpu_status status = TTPU_RESOURCE_EXHAUSTED;
+    for (uint64_t nth = 1; status != TTPU_OK; ++nth) {
+      base_arena arena;
+      ir_bucketed made;
+      base_arena_init(&arena);
+      base_alloc_fail_after(nth);
+      status = ir_bucket(e.f, &arena, &(ir_bucket_options){NULL, NULL, true}, &made);
+      base_alloc_fail_after(0);
+      if (status != TTPU_OK) CHECK_EQ(status, TTPU_RESOURCE_EXHAUSTED);
+      else CHECK(made.func != NULL && ir_func_verify(made.func) == TTPU_OK);
+      base_arena_free(&arena);
+    }
+    exact_free(&e);
+  }
+}
+
+/* A factorisation has no rule: what varies would stay in the text, so the function is left alone. */
 TEST(what_has_no_rule_is_left_alone) {
   base_arena arena;
   base_arena_init(&arena);
