@@ -164,15 +164,17 @@ def while_loop_on_device(condition: Callable, body: Callable, carried: Sequence,
 
 def _view_of(node: Any, values: dict[fx.Node, Tensor]) -> Tensor | None:
     """What a node makes of one of the values by copies of views alone (`t_copy`); None: it is something else."""
-    if not isinstance(node, fx.Node) or node in values:
-        return values.get(node)
+    if not isinstance(node, fx.Node):
+        return None
+    if node in values:
+        return values[node]
     name = node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else ""
     copies = name.endswith("_copy") and name != "aten::_to_copy"
     source = _view_of(node.args[0], values) if copies and len(node.all_input_nodes) == 1 else None
     return None if source is None else node.target(source, *node.args[1:], **node.kwargs)
 
 
-def _saved_views(combine: Callable, carried: int, others: Sequence) -> dict[int, Tensor]:
+def _saved_views(combine: Callable, carried: int, sliced: int, others: Sequence) -> dict[int, Tensor]:
     """The results of a scan's step that are the same at each step, copies of views of what all steps see, by number.
 
     PyTorch saves so for the backward pass what a product needs of its weight, once for each step. (A function that
@@ -181,8 +183,8 @@ def _saved_views(combine: Callable, carried: int, others: Sequence) -> dict[int,
     if not _is_graph(combine):
         return {}
     *_, output = combine.graph.nodes
-    inputs = [node for node in combine.graph.nodes if node.op == "placeholder"][-len(others) :] if others else []
-    values = {node: x for node, x in zip(inputs, others, strict=True) if isinstance(x, Tensor)}
+    inputs = [node for node in combine.graph.nodes if node.op == "placeholder"][carried + sliced :]
+    values = {node: x for node, x in zip(inputs, others, strict=False) if isinstance(x, Tensor)}
     found = {i: _view_of(x, values) for i, x in enumerate(output.args[0]) if i >= carried and x not in values}
     return {i: x for i, x in found.items() if x is not None}
 
@@ -200,7 +202,7 @@ def scan_on_device(combine: Callable, carried: Sequence, sliced: Sequence, other
         steps = {x.shape[:1] for x in sliced}
         if len(steps) != 1 or not all(steps.pop()):
             raise NotOnDevice("it has no steps, or not the same number for each tensor")
-        slices, saved = [x[0] for x in sliced], _saved_views(combine, len(carried), others)
+        slices, saved = [x[0] for x in sliced], _saved_views(combine, len(carried), len(sliced), others)
         same = [i for i, x in enumerate(sliced) if i > 0 and x.stride(0) == 0]  # at each step; the first says how many
         varying = [i for i in range(len(sliced)) if i not in same]
         first_other = len(carried) + len(sliced)
