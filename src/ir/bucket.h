@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 /* The size that stands for n: a power of two or one and a half of it (1 2 3 4 6 8 12 16 24 ...). At most half as much again
- * is computed in vain, a sixth on average; powers of two alone would cost twice that, and finer steps more compilations. */
+ * is computed in vain, a fifth on average; powers of two alone would cost twice that, and finer steps more compilations. */
 int64_t ir_bucket_size(int64_t n);
 
 /* The composites that ir_bucket has rules for; the others are to be decomposed before. */

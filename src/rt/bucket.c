@@ -19,7 +19,7 @@
  * and for up to half as much again of each padded size. A compilation of this many nanoseconds is worth thousands of such runs. */
 enum { SLOW_COMPILE = 100 * 1000 * 1000 };
 /* Sizes that stay, such as those of a model's layers that differ, end with programs of their own: after as many runs the
- * arithmetic in vain, a sixth of a run, has cost as much as compiling, which takes XLA some hundred runs. */
+ * arithmetic in vain, a fifth of a run, has cost as much as compiling, which takes XLA some hundred runs. */
 enum { OUTGROWN_RUNS = 1000 };
 enum { SKELETON_BUCKETS = 1 << 10, SKELETON_LIMIT = 1 << 12, COMPILED_BUCKETS = 1 << 10 };
 /* Token ids and masks come from the host, and each new length of them would need a program that pads it. */
@@ -107,7 +107,7 @@ static void skeleton_free(rt_skeleton *k) {
   base_free(k);
 }
 
-void rt_bucket_clear(void) {
+static void clear_skeletons(void) {
   for (uint32_t i = 0; i < SKELETON_BUCKETS; ++i) {
     while (known.skeletons[i] != NULL) {
       rt_skeleton *k = known.skeletons[i];
@@ -119,7 +119,7 @@ void rt_bucket_clear(void) {
 }
 
 static void insert_skeleton(rt_skeleton *k) {
-  if (known.skeleton_count >= SKELETON_LIMIT) rt_bucket_clear();
+  if (known.skeleton_count >= SKELETON_LIMIT) clear_skeletons();
   rt_skeleton **bucket = &known.skeletons[k->key.a % SKELETON_BUCKETS];
   k->next = *bucket;
   *bucket = k;
@@ -204,6 +204,14 @@ static void leave_compiled(compiled *c) {
   *link = c->next;
   pjrt_executable_free(c->executable);
   base_free(c);
+}
+
+void rt_bucket_clear(void) {
+  clear_skeletons();
+  for (uint32_t i = 0; i < KEPT_CUTS; ++i) {
+    leave_compiled(known.cuts[i]);
+    known.cuts[i] = NULL;
+  }
 }
 
 /* What a text does not say and programs differ by: the device, and whom a failed check names. */

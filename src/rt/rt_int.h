@@ -261,7 +261,7 @@ ttpu_status rt_bucket_find(rt_device *d, const rt_form *form, rt_bucket **out);
 bool rt_bucket_is_outgrown(const rt_program *p);
 void rt_bucket_free(rt_bucket *b);
 pjrt_executable *rt_bucket_executable(const rt_bucket *b);
-void rt_bucket_clear(void); /* forgets what is known of structures */
+void rt_bucket_clear(void); /* forgets what is known of structures, and the programs that cut */
 /* The argument number i of the bucket's program: the value's own buffer, or a new one in *entered. */
 ttpu_status rt_bucket_enter(rt_device *d, const rt_bucket *b, uint32_t i, rt_value *v, pjrt_buffer **out,
                             pjrt_buffer **entered);
