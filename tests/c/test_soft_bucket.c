@@ -7,8 +7,9 @@
 #include "check.h"
 #include "ir/bucket.h"
 #include "soft/soft_int.h"
+#include "soft_programs.h"
 
-enum { MOST_PARAMS = 6, MOST_RESULTS = 4 };
+enum { MOST_PARAMS = 6, MOST_RESULTS = 8 };
 
 /* A program for size n: appends to b and returns how many results it put into `results`. */
 typedef struct program {
@@ -39,9 +40,9 @@ static void put_random(ttpu_dtype t, void *at, int64_t index_end) {
 
 static void put_worst(ttpu_dtype t, void *at) {
   base_scalar v = {0};
-  if (base_dtype_is_float(t)) v.d[0] = NAN;
+  if (base_dtype_is_float(t) || base_dtype_is_complex(t)) v.d[0] = v.d[1] = NAN;
   else if (t == TTPU_BOOL) v.i = 1;
-  else v.i = bits() & 1 ? INT64_MAX : INT64_MIN;
+  else v.i = (const int64_t[]){INT64_MAX, INT64_MIN, 0, 3}[bits() % 4]; /* indices outside, and others' */
   base_scalar_store(t, at, v);
 }
 
@@ -66,11 +67,16 @@ static void *pad_value(const ir_layout *l, const void *exact) {
   return padded;
 }
 
+/* NaNs of any kind are equal, and so are zeros of either sign. */
 static bool is_near(ttpu_dtype t, const void *x, const void *y, double tolerance) {
   if (memcmp(x, y, base_dtype_bytes(t)) == 0) return true;
-  double a = base_scalar_load(t, x).d[0], b = base_scalar_load(t, y).d[0];
-  if (!base_dtype_is_float(t)) return false;
-  return (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * (1 + fabs(a));
+  base_scalar a = base_scalar_load(t, x), b = base_scalar_load(t, y);
+  if (!base_dtype_is_float(t) && !base_dtype_is_complex(t)) return false;
+  for (int k = 0; k < (base_dtype_is_complex(t) ? 2 : 1); ++k)
+    if (!(isnan(a.d[k]) && isnan(b.d[k])) && !(a.d[k] == b.d[k]) &&
+        !(fabs(a.d[k] - b.d[k]) <= tolerance * (1 + fabs(a.d[k]))))
+      return false;
+  return true;
 }
 
 /* ---- one program, one size ----------------------------------------------------------------------- */
@@ -431,6 +437,59 @@ TEST(buckets) {
   static const int64_t sizes[] = {1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 12, 12, 16};
   for (int64_t n = 1; n <= 13; ++n) CHECK(ir_bucket_size(n) == sizes[n - 1]);
   CHECK(ir_bucket_size(1000) == 1024 && ir_bucket_size(1025) == 1536);
+}
+
+/* A random program, its sizes above 1 longer by as much, with what it gives. */
+static bool random_new(uint64_t seed, int64_t longer, exact *e) {
+  memset(e, 0, sizeof *e);
+  base_arena_init(&e->arena);
+  fuzz z = {.seed = seed, .arena = &e->arena, .f = ir_func_new(&e->arena, "main"), .longer = longer};
+  z.b = ir_builder_on(z.f);
+  build(&z, 4 + (uint32_t)(seed % 40));
+  if (!CHECK(z.b.status == TTPU_OK) || !CHECK_OK(ir_decompose(z.f, &e->arena, ir_bucket_keeps, &e->f))) return false;
+  const ir_op *ret = e->f->body.ops[e->f->body.count - 1];
+  e->param_count = e->f->body.arg_count;
+  e->result_count = ret->operand_count;
+  for (uint32_t i = 0; i < e->param_count; ++i) {
+    ir_type t = ir_type_of(e->f, e->f->body.first_arg + i);
+    e->params[i] = malloc(bytes_of(t) + 1);
+    fill(&z.seed, t, e->params[i]);
+  }
+  for (uint32_t i = 0; i < e->result_count; ++i)
+    e->results[i] = malloc(bytes_of(ir_type_of(e->f, ret->operands[i])) + 1);
+  return CHECK_OK(soft_reference_run(e->f, e->params, e->results));
+}
+
+static bool check_random_program(uint64_t seed, exact *e, const ir_bucket_options *options) {
+  static const program p = {.name = "random program"};
+  ir_bucketed made;
+  if (!CHECK_OK(ir_bucket(e->f, &e->arena, options, &made)) || !made.func) return false;
+  run_padded(&p, (int64_t)seed, e, &made);
+  return true;
+}
+
+/* Random programs' numbers are small and whole, so that all is equal to the bit: with all sizes padded, and as the second
+ * program of a structure with what differs padded. */
+TEST(random_programs) {
+  uint32_t all = 0, pairs = 0;
+  enum { COUNT = 1000 };
+  for (uint64_t seed = 1; seed <= COUNT && check_failures < 10; ++seed) {
+    exact first, second;
+    uint32_t counts[2];
+    const int64_t *numbers[2];
+    bool ran = random_new(seed, 0, &first) && random_new(seed, 3, &second);
+    REQUIRE(ran);
+    all += check_random_program(seed, &second, &(ir_bucket_options){NULL, NULL, true});
+    base_hash128 a = ir_func_structure(first.f), b = ir_func_structure(second.f);
+    CHECK_OK(ir_func_numbers(first.f, &first.arena, &counts[0], &numbers[0]));
+    CHECK_OK(ir_func_numbers(second.f, &second.arena, &counts[1], &numbers[1]));
+    if (a.a == b.a && a.b == b.b && counts[0] == counts[1])
+      pairs += check_random_program(seed, &second, &(ir_bucket_options){numbers[0], NULL, false});
+    exact_free(&first);
+    exact_free(&second);
+  }
+  CHECK(all > COUNT * 9 / 10);
+  CHECK(pairs > COUNT / 2);
 }
 
 /* Memory that is out at any place is a status, and the next try succeeds. */
