@@ -513,7 +513,7 @@ static void emit_random(bucket *s, const ir_op *op) {
   int64_t dims[TTPU_MAX_RANK], chunks = 1, inner = 1;
   uint32_t d = 0;
   while (d < OLD(y).rank && !is_padded(s, y, d)) chunks *= OLD(y).dims[d++];
-  if (d == OLD(y).rank || chunks == 1) {
+  if (d == OLD(y).rank || chunks <= 1) {
     emit_same(s, op);
     return;
   }

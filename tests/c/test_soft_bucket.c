@@ -397,7 +397,8 @@ static uint32_t random_bits(ir_builder *b, int64_t n, ir_value *results) {
   results[0] = ir_select(b, ir_compare(b, IR_LT, bits, ir_fill_i64(b, TTPU_U32, DIMS(3, n, 5), 1 << 30)), x,
                          ir_zeros_like(b, x));
   results[1] = ir_philox(b, state, TTPU_U64, DIMS(n));
-  return 2;
+  results[2] = ir_philox(b, state, TTPU_U32, DIMS(0, n));
+  return 3;
 }
 
 /* Windows have no rule: their dimensions keep their sizes, the batch is padded. */
