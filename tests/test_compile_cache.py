@@ -77,6 +77,23 @@ def test_inputs_of_one_storage_are_another_entry():
         assert torch.compile(change)(x, y).tolist() == expected
 
 
+VIEWS = """
+import torch, torch_tpu
+from torch._dynamo.utils import counters
+def views(x, w):
+    y = torch.matmul(x, w)  # three dimensions: a product of two, then _unsafe_view
+    return y[:, 1:], y[:, 0]
+x, w = torch.ones(12, 6, 8, device="tpu"), torch.ones(8, 32, device="tpu", requires_grad=True)
+print([tuple(y.shape) for y in torch.compile(views)(x, w)], counters["aot_autograd"]["autograd_cache_hit"])
+"""
+
+
+def test_views_of_a_product_come_back(tmp_path):
+    for hits in range(2):
+        done = in_fresh_python(VIEWS, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+        assert done.stdout.splitlines()[-1] == f"[(12, 5, 32), (12, 32)] {hits}", done.stderr
+
+
 def test_caches_can_be_switched_off(tmp_path):
     with_caches = run(tmp_path, TTPU_CACHE="off", TORCHINDUCTOR_AUTOGRAD_CACHE="0")
     assert not (tmp_path / "ttpu").exists() and not list(tmp_path.rglob("aotautograd/*/*"))

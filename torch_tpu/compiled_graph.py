@@ -7,6 +7,7 @@ or ``TORCH_TRACE``. Imported by the first compilation alone: it takes parts of i
 """
 
 import copy
+import copyreg
 import functools
 import logging
 import operator
@@ -15,7 +16,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from torch._C import _functionalization
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+from torch._functorch._aot_autograd.functional_utils import ViewMetaSequence
 from torch._guards import CompileContext, detect_fake_mode
 from torch._inductor.output_code import OutputCode
 from torch._logging import _internal as torch_logging
@@ -31,6 +34,23 @@ _OPTIONS = Options(ops_filter=None, node_metadata_key_filter=lambda key: key == 
 _output_code = torch_logging.getArtifactLogger("torch.tpu.compiled_graph", "output_code")  # PyTorch prints below torch
 _REPLACED = {**flex.REPLACED, **control.REPLACED}
 _LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+
+
+def _nothing() -> None:
+    """What is kept of a view's operations that cannot be."""
+
+
+def _kept_views(views: ViewMetaSequence) -> tuple:
+    """A view's operations, for pickle: without them AOTAutograd makes the view by its strides.
+
+    PyTorch 2.13 forgets the sizes of an ``_unsafe_view``, which a product of three dimensions is.
+    """
+    if any(isinstance(view, _functionalization._unsafe_view_ViewMeta) for view in views.sequence):
+        return _nothing, ()
+    return object.__reduce_ex__(views, 2)
+
+
+copyreg.pickle(ViewMetaSequence, _kept_views)
 
 
 @functools.lru_cache(1024)
