@@ -395,6 +395,29 @@ TEST(control_flow_nests) {
   soft_executable_free(p.e);
 }
 
+/* A loop reads what is computed before it, and an operation after it reads both: that one cannot be fused with the former. */
+TEST(what_a_loop_captures_is_computed_before_it) {
+  program p = program_begin();
+  ir_builder *b = &p.b;
+  ir_value x = param2(&p, 5, 5), product = ir_matmul(b, x, x, IR_PRECISION_HIGHEST, TTPU_F32);
+  ir_value captured = ir_add(b, product, ir_like_f64(b, product, 0.25));
+  ir_value start[2] = {ir_scalar_i64(b, TTPU_I32, 0), ir_fill_f64(b, TTPU_F32, 2, (int64_t[]){5, 5}, 0)};
+  ir_type types[2] = {ir_type_of(p.f, start[0]), ir_type_of(p.f, start[1])};
+  ir_region *outer, *regions[2];
+  regions[0] = ir_region_begin(b, 2, types, &outer);
+  ir_value more = ir_compare(b, IR_LT, regions[0]->first_arg, ir_scalar_i64(b, TTPU_I32, 3));
+  ir_region_end(b, outer, 1, &more);
+  regions[1] = ir_region_begin(b, 2, types, &outer);
+  ir_value i = regions[1]->first_arg;
+  ir_value next[2] = {ir_add(b, i, ir_scalar_i64(b, TTPU_I32, 1)), ir_add(b, i + 1, captured)};
+  ir_region_end(b, outer, 2, next);
+  ir_value v = ir_append(b, IR_WHILE, 2, start, NULL, 0, NULL, 2, regions);
+  ir_value result = ir_multiply(b, v + 1, captured);
+  if (!program_compile(&p, false, 1, &result)) return;
+  program_check(&p, 1e-6);
+  soft_executable_free(p.e);
+}
+
 TEST(if_and_case_choose) {
   for (int choice = -1; choice < 5; ++choice) {
     program p = program_begin();

@@ -387,25 +387,29 @@ static ttpu_status visit_tile(opt_analysis *a, const ir_op *op, uint32_t positio
   return place(a, &c, c.reduced ? op->operands[0] : c.result);
 }
 
-static void visit_kernel(opt_analysis *a, const ir_op *op) {
-  uint32_t ready = 0;
-  for (uint32_t k = 0; k < op->operand_count; ++k) {
-    opt_need(a, op->operands[k]);
-    uint32_t r = ready_in_memory(a, op->operands[k]);
-    ready = r > ready ? r : ready;
-  }
-  for (uint32_t i = 0; i < op->result_count; ++i)
-    a->notes[op->first_result + i] = (opt_note){.home = HOME_BUFFER, .ready = ready + 1};
+/* Notes that v is read from memory, after *ready. */
+static void need_in_memory(opt_analysis *a, ir_value v, uint32_t *ready) {
+  opt_need(a, v);
+  uint32_t r = ready_in_memory(a, v);
+  if (r > *ready) *ready = r;
 }
 
 /* Values of the function that an operation's regions use. */
-static void need_captures(opt_analysis *a, const ir_region *r) {
+static void need_captures(opt_analysis *a, const ir_region *r, uint32_t *ready) {
   for (uint32_t i = 0; i < r->count; ++i) {
     const ir_op *op = r->ops[i];
     for (uint32_t k = 0; k < op->operand_count; ++k)
-      if (a->f->values[op->operands[k]].region == &a->f->body) opt_need(a, op->operands[k]);
-    for (uint32_t k = 0; k < op->region_count; ++k) need_captures(a, op->regions[k]);
+      if (a->f->values[op->operands[k]].region == &a->f->body) need_in_memory(a, op->operands[k], ready);
+    for (uint32_t k = 0; k < op->region_count; ++k) need_captures(a, op->regions[k], ready);
   }
+}
+
+static void visit_kernel(opt_analysis *a, const ir_op *op) {
+  uint32_t ready = 0;
+  for (uint32_t k = 0; k < op->operand_count; ++k) need_in_memory(a, op->operands[k], &ready);
+  for (uint32_t i = 0; i < op->region_count; ++i) need_captures(a, op->regions[i], &ready);
+  for (uint32_t i = 0; i < op->result_count; ++i)
+    a->notes[op->first_result + i] = (opt_note){.home = HOME_BUFFER, .ready = ready + 1};
 }
 
 static ttpu_status visit(opt_analysis *a, const ir_op *op, uint32_t position) {
@@ -418,7 +422,6 @@ static ttpu_status visit(opt_analysis *a, const ir_op *op, uint32_t position) {
     return visit_tile(a, op, position);
   } else {
     visit_kernel(a, op);
-    for (uint32_t i = 0; i < op->region_count; ++i) need_captures(a, op->regions[i]);
   }
   return TTPU_OK;
 }
