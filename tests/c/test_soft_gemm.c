@@ -1,6 +1,6 @@
-/* Matrix products against a plain loop in double (or in integers), on every instruction set that the machine has (ctest
- * runs it under each TTPU_CPU). Data are small whole numbers, so that float sums are exact and
- * results are compared bit by bit; rounding has a test of its own. */
+/* Matrix products against a plain loop in double (or in integers), on every instruction set that the machine has (ctest runs it
+ * under each TTPU_CPU). Data are small whole numbers, so that float sums are exact and results are compared bit by bit;
+ * rounding has a test of its own. */
 #include "check.h"
 
 #include "soft/kern/gemm.h"
