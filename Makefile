@@ -98,8 +98,12 @@ run: build $(done)/run
 .PHONY: bench
 bench: build $(done)/run
 	@mkdir -p build/bench
-	@{ for name in zoo operators cost; do echo "== bench/$$name.py"; $(python) bench/$$name.py $(if $(QUICK),--quick) $(ARGS); done; \
-	   for name in memory models compile overhead plugins $(if $(QUICK),,soak); do echo "== bench/$$name.py"; $(python) bench/$$name.py; done; \
+	@{ missed=; \
+	   for name in zoo operators cost; do echo "== bench/$$name.py"; \
+	     $(python) bench/$$name.py $(if $(QUICK),--quick) $(ARGS) || missed="$$missed $$name"; done; \
+	   for name in memory models compile overhead plugins $(if $(QUICK),,soak); do echo "== bench/$$name.py"; \
+	     $(python) bench/$$name.py || missed="$$missed $$name"; done; \
+	   [ -z "$$missed" ] || { echo "not every target is met, or it failed:$$missed"; exit 1; }; \
 	 } | tee build/bench/table.txt
 
 # ---- checks --------------------------------------------------------------------------------------------------------
