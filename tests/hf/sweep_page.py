@@ -43,8 +43,9 @@ timm it is the side of its images, and what made it smaller where its family has
 first; what runs there is copied to tpu and does the same again: a forward call in evaluation, a forward call in
 training with its loss, backward, a step of AdamW, and where it generates six tokens greedily, with a static cache,
 with two beams, and sampled twice with one seed. Outputs, loss, every gradient, and every weight and buffer after the
-step are compared; `tests/hf/trial.py` states the tolerances. A model agrees if all of that agrees, nothing ran on the
-CPU instead, and no step raised.
+step are compared; `tests/hf/trial.py` states the tolerances. A compiled model does so without generating, and may be
+what PyTorch's tracing makes of it on the CPU, where that is not the same. A model agrees if all of that agrees, nothing
+ran on the CPU instead, and no step raised.
 
 """
 

@@ -330,12 +330,12 @@ class Trial:
     def on_cpu(
         self, work: str, dtype: torch.dtype | None = None, shaken: int | None = None, traced: bool = False
     ) -> Result:
-        """The CPU's result; `traced`: of the model as Dynamo reads it, run eagerly."""
+        """The CPU's result; `traced`: of what Dynamo and AOTAutograd make of the model, run eagerly."""
         dtype = dtype or self.dtype
         model = copy.deepcopy(self.case.model).to(dtype)
         if shaken is not None:
             shake(model, shaken)
-        call = torch.compile(model, backend="eager", dynamic=False) if traced else model
+        call = torch.compile(model, backend="aot_eager", dynamic=False) if traced else model
         # The CPU's fused attention has wrong gradients where a mask of the least finite number covers a row, as it does
         # padding in Transformers (PyTorch 2.13); written out, it has the right ones.
         with self.randomness(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -346,7 +346,7 @@ class Trial:
     def others(self, work: str, what: str) -> Callable[[], list[dict[str, torch.Tensor]]]:
         """The same on the CPU: in a wider dtype, if the model runs in it, with shaken weights, and `LowestFirst`.
 
-        For a compiled model first of all as Dynamo reads it, which is not always as Python does.
+        For a compiled model first of all what Dynamo and AOTAutograd make of it, which is not always the same.
         """
 
         def run() -> list[dict[str, torch.Tensor]]:
