@@ -138,7 +138,7 @@ typedef struct aten_row {
 extern const aten_row aten_rows[];
 extern const uint32_t aten_row_count;
 const aten_row *aten_row_find(const char *name); /* NULL: none */
-/* torch.cond and while_loop, which are no operators of ATen: lower_control.c says what their arguments are. */
+/* torch.cond, scan and while_loop, which are no operators of ATen: lower_control.c says what their arguments are. */
 extern const aten_row aten_cond_row, aten_scan_row, aten_while_loop_row;
 /* How many Philox counters (4 words of 32 bits) a call of an ATEN_RNG row may draw, for the generator's offset. */
 uint64_t aten_random_counters(const aten_call *call, const aten_tensor *outs);

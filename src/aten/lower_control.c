@@ -3,9 +3,9 @@
  * in order, row-major in their own sizes. */
 #include <string.h>
 
-#include "aten/aten_int.h"
+#include "aten/nn_int.h"
 
-enum { TEXT_1 = 0, TEXT_2 = 1 }; /* the arguments of both rows begin with two functions */
+enum { TEXT_1 = 0, TEXT_2 = 1 }; /* where the functions of a row stand: its first arguments */
 
 static ir_func *function_of(aten_lowering *c, uint32_t arg) {
   const char *text = aten_text(c, arg);
@@ -17,11 +17,8 @@ static ir_func *function_of(aten_lowering *c, uint32_t arg) {
 
 /* Appends what f computes of `operands`, its parameters, and puts its results in `results`. */
 static void append_function(aten_lowering *c, const ir_func *f, const ir_value *operands, ir_value *results) {
-  ir_value *map = base_arena_zalloc(c->b->func->arena, f->value_count * sizeof *map);
-  if (map == NULL) {
-    ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
-    return;
-  }
+  ir_value *map = nn_scratch(c, f->value_count, sizeof *map);
+  if (map == NULL) return;
   for (uint32_t i = 0; i < f->body.arg_count; ++i)
     map[f->body.first_arg + i] = aten_convert(c, operands[i], (ttpu_dtype)ir_type_of(f, f->body.first_arg + i).dtype);
   for (uint32_t i = 0; i + 1 < f->body.count && !c->b->status; ++i) ir_copy_op(c->b, f, f->body.ops[i], map);
@@ -35,11 +32,10 @@ static uint32_t result_count(const ir_func *f) { return f->body.ops[f->body.coun
 static ir_value *operands_of(aten_lowering *c, uint32_t first, uint32_t *count) {
   uint32_t room = 0;
   for (uint32_t arg = first; arg < c->call->arg_count; ++arg) room += aten_list_count(c, arg);
-  ir_value *operands = base_arena_alloc(c->b->func->arena, (room + 1) * sizeof *operands);
+  ir_value *operands = nn_scratch(c, room, sizeof *operands);
   *count = 0;
   for (uint32_t arg = first; operands != NULL && arg < c->call->arg_count; ++arg)
     for (uint32_t i = 0; i < aten_list_count(c, arg); ++i) operands[(*count)++] = aten_list_in(c, arg, i);
-  if (operands == NULL) ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
   return operands;
 }
 
@@ -69,11 +65,8 @@ static void lower_cond(aten_lowering *c) {
   for (uint32_t i = 0; i < 2; ++i)
     if (!takes(c, functions[i], count - 1, c->out_count)) return;
   ir_value predicate = truth(c, operands[0]);
-  ir_value *results = base_arena_alloc(c->b->func->arena, (c->out_count + 1) * sizeof *results);
-  if (results == NULL) {
-    ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
-    return;
-  }
+  ir_value *results = nn_scratch(c, c->out_count, sizeof *results);
+  if (results == NULL) return;
   ir_region *regions[2];
   for (uint32_t i = 0; i < 2; ++i) regions[i] = branch(c, functions[i], operands + 1, results);
   ir_value first = ir_append(c->b, IR_IF, 1, &predicate, NULL, 0, NULL, 2, regions);
@@ -86,14 +79,10 @@ static void lower_while_loop(aten_lowering *c) {
   uint32_t count, carried = c->out_count;
   ir_value *operands = operands_of(c, 2, &count);
   if (!takes(c, condition, count, 1) || !takes(c, body, count, carried)) return;
-  base_arena *arena = c->b->func->arena;
-  ir_type *types = base_arena_alloc(arena, carried * sizeof *types + 1);
-  ir_value *state = base_arena_alloc(arena, carried * sizeof *state + 1);
-  ir_value *results = base_arena_alloc(arena, (carried + 1) * sizeof *results);
-  if (types == NULL || state == NULL || results == NULL) {
-    ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
-    return;
-  }
+  ir_type *types = nn_scratch(c, carried, sizeof *types);
+  ir_value *state = nn_scratch(c, carried, sizeof *state);
+  ir_value *results = nn_scratch(c, carried + 1, sizeof *results); /* the condition has one, whatever is carried */
+  if (types == NULL || state == NULL || results == NULL) return;
   for (uint32_t i = 0; i < carried; ++i) {
     types[i] = ir_type_of(body, body->body.first_arg + i);
     state[i] = aten_convert(c, operands[i], (ttpu_dtype)types[i].dtype);
@@ -130,11 +119,8 @@ static ir_type result_type(const scan *s, uint32_t result) {
 
 /* The starts of what lies at `step` in something of `rank` dimensions. */
 static ir_value *starts_at(aten_lowering *c, const scan *s, ir_value step, uint32_t rank) {
-  ir_value *starts = base_arena_alloc(c->b->func->arena, rank * sizeof *starts);
-  if (starts == NULL) {
-    ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
-    return NULL;
-  }
+  ir_value *starts = nn_scratch(c, rank, sizeof *starts);
+  if (starts == NULL) return NULL;
   starts[0] = step;
   if (rank > 1) starts[1] = ir_scalar_i64(c->b, s->counter, 0);
   for (uint32_t d = 2; d < rank; ++d) starts[d] = starts[1];
@@ -209,16 +195,12 @@ static void lower_scan(aten_lowering *c) {
   s.stacked = c->out_count - s.carried;
   s.steps = ir_type_of(c->b->func, s.operands[s.carried]).dims[0];
   s.counter = s.steps <= INT32_MAX ? TTPU_I32 : TTPU_I64; /* a TPU has no 64-bit integers of its own */
-  base_arena *arena = c->b->func->arena;
   uint32_t states = 1 + c->out_count;
-  ir_type *types = base_arena_alloc(arena, states * sizeof *types);
-  ir_value *state = base_arena_alloc(arena, states * sizeof *state);
-  ir_value *operands = base_arena_alloc(arena, count * sizeof *operands);
-  ir_value *results = base_arena_alloc(arena, states * sizeof *results);
-  if (types == NULL || state == NULL || operands == NULL || results == NULL) {
-    ir_fail(c->b, TTPU_RESOURCE_EXHAUSTED, "out of memory");
-    return;
-  }
+  ir_type *types = nn_scratch(c, states, sizeof *types);
+  ir_value *state = nn_scratch(c, states, sizeof *state);
+  ir_value *operands = nn_scratch(c, count, sizeof *operands);
+  ir_value *results = nn_scratch(c, states, sizeof *results);
+  if (types == NULL || state == NULL || operands == NULL || results == NULL) return;
   begin_scan(c, &s, types, state);
   ir_region *regions[2] = {scan_condition(c, &s, types), scan_body(c, &s, types, operands, results)};
   ir_value first = ir_append(c->b, IR_WHILE, states, state, NULL, 0, NULL, 2, regions);

@@ -376,19 +376,10 @@ static void emit_scatter(bucket *s, const ir_op *op) {
 
 /* ---- products, reductions, order ------------------------------------------------------------ */
 
-/* The element that a reduction of this kind takes without a change; a sum's is -0, which leaves -0 as it is. 0: unknown. */
+/* What a reduction of this kind takes without a change: of a sum -0, which leaves -0 as it is. 0: unknown. */
 static ir_value neutral(bucket *s, ir_kind kind, ttpu_dtype dtype) {
-  ir_builder *b = &s->b;
-  switch (kind) {
-    case IR_ADD: return base_dtype_is_float(dtype) ? ir_scalar_f64(b, dtype, -0.0) : ir_scalar_i64(b, dtype, 0);
-    case IR_OR:
-    case IR_XOR: return ir_scalar_i64(b, dtype, 0);
-    case IR_MULTIPLY: return ir_scalar_i64(b, dtype, 1);
-    case IR_AND: return ir_scalar_i64(b, dtype, -1);
-    case IR_MAXIMUM: return ir_lowest(b, dtype);
-    case IR_MINIMUM: return ir_highest(b, dtype);
-    default: return 0;
-  }
+  if (kind == IR_ADD && base_dtype_is_float(dtype)) return ir_scalar_f64(&s->b, dtype, -0.0);
+  return ir_neutral(&s->b, kind, dtype);
 }
 
 /* StableHLO defines a reduction where the initial value is neutral: another reducer's padding takes that. */

@@ -406,7 +406,7 @@ ir_value ir_philox(ir_builder *b, ir_value state, ttpu_dtype dtype, uint32_t ran
 
 /* ---- reductions ----------------------------------------------------------------------------- */
 
-static ir_value neutral(ir_builder *b, ir_kind kind, ttpu_dtype dtype) {
+ir_value ir_neutral(ir_builder *b, ir_kind kind, ttpu_dtype dtype) {
   switch (kind) {
     case IR_ADD:
     case IR_OR:
@@ -415,15 +415,20 @@ static ir_value neutral(ir_builder *b, ir_kind kind, ttpu_dtype dtype) {
     case IR_AND: return ir_scalar_i64(b, dtype, -1);
     case IR_MAXIMUM: return ir_lowest(b, dtype);
     case IR_MINIMUM: return ir_highest(b, dtype);
-    default:
-      return ir_fail(b, TTPU_INVALID_ARGUMENT, "%s is not a reduction", kind < IR_KIND_COUNT ? ir_ops[kind].name : "?");
+    default: return 0;
   }
+}
+
+static ir_value initial(ir_builder *b, ir_kind kind, ttpu_dtype dtype) {
+  ir_value v = ir_neutral(b, kind, dtype);
+  if (v || b->status) return v;
+  return ir_fail(b, TTPU_INVALID_ARGUMENT, "%s is not a reduction", kind < IR_KIND_COUNT ? ir_ops[kind].name : "?");
 }
 
 ir_value ir_reduce(ir_builder *b, ir_kind kind, ir_value x, uint32_t count, const int64_t *dims) {
   if (b->status || count == 0) return b->status ? 0 : x;
   uint8_t dtype = TYPE(x).dtype;
-  const ir_value operands[2] = {x, neutral(b, kind, (ttpu_dtype)dtype)};
+  const ir_value operands[2] = {x, initial(b, kind, (ttpu_dtype)dtype)};
   const ir_dims_attrs attrs = {list(count, dims)};
   ir_region *r = reducer(b, kind, dtype);
   return ir_append(b, IR_REDUCE, 2, operands, &attrs, 0, NULL, 1, &r);
@@ -432,7 +437,7 @@ ir_value ir_reduce(ir_builder *b, ir_kind kind, ir_value x, uint32_t count, cons
 ir_value ir_reduce_window(ir_builder *b, ir_kind kind, ir_value x, const ir_window_attrs *attrs) {
   if (b->status) return 0;
   uint8_t dtype = TYPE(x).dtype;
-  const ir_value operands[2] = {x, neutral(b, kind, (ttpu_dtype)dtype)};
+  const ir_value operands[2] = {x, initial(b, kind, (ttpu_dtype)dtype)};
   ir_region *r = reducer(b, kind, dtype);
   return ir_append(b, IR_REDUCE_WINDOW, 2, operands, attrs, 0, NULL, 1, &r);
 }

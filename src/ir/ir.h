@@ -251,6 +251,8 @@ ir_value ir_iota(ir_builder *b, ttpu_dtype dtype, uint32_t rank, const int64_t *
 /* The smallest (-inf, or the integer's) and largest value of a dtype, rank 0. */
 ir_value ir_lowest(ir_builder *b, ttpu_dtype dtype);
 ir_value ir_highest(ir_builder *b, ttpu_dtype dtype);
+/* Where a reduction of this kind begins; 0 (and no failure): it is none. */
+ir_value ir_neutral(ir_builder *b, ir_kind kind, ttpu_dtype dtype);
 /* Random bits, dtype u32 or u64, from Philox 4x32-10. state: tensor<2xui64> = {seed, offset}. Element i of the
  * result comes from counter offset + i/4 (u32) or i/2 (u64), so that the numbers depend on nothing else. */
 ir_value ir_philox(ir_builder *b, ir_value state, ttpu_dtype dtype, uint32_t rank, const int64_t *dims);
