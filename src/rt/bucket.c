@@ -230,10 +230,9 @@ static ttpu_status get_compiled(rt_device *d, base_arena *arena, ir_func *f, com
   compiled **bucket = &known.executables[key.a % COMPILED_BUCKETS], *c = *bucket;
   while (c != NULL && (c->key.a != key.a || c->key.b != key.b)) c = c->next;
   ttpu_status status = TTPU_OK;
-  bool takes = c != NULL; /* the arena is still ours */
+  bool takes = true; /* the arena is still ours */
   if (c == NULL) {
     c = base_calloc(1, sizeof *c);
-    takes = true;
     if (c == NULL) status = base_no_memory(sizeof *c);
     if (status == TTPU_OK && !(rt_disk_enabled() && rt_executable_load(d, key, &c->executable))) {
       takes = false;

@@ -62,7 +62,6 @@ static ttpu_status begin(rt_device *d, uint32_t count, rt_storage *const *argume
     if (rt_trace_local(d, arguments[i]->value) == RT_NO_LOCAL) return base_no_memory(sizeof(rt_local));
   }
   d->capturing = true;
-  rt_begin_whole(d);
   mark_older(d);
   return TTPU_OK;
 }
@@ -204,7 +203,7 @@ static void end(rt_device *d) {
   forget_values(d);
   rt_trace_reset(&d->trace);
   d->capturing = false;
-  rt_end_whole(d);
+  rt_end_turn();
 }
 
 ttpu_status rt_capture_end(uint32_t device, uint32_t count, rt_storage *const *returned, rt_captured *out) {
@@ -267,7 +266,6 @@ ttpu_status rt_region_begin(uint32_t device, uint32_t count, rt_storage *const *
     *out = NULL;
     return status;
   }
-  rt_begin_whole(d);
   *r = (rt_region){d, count, d->trace, d->capturing, d->whole, d->was_cut};
   d->trace = (rt_trace){0};
   base_arena_init(&d->trace.arena);
@@ -304,7 +302,7 @@ static void close_region(rt_region *r) {
   d->capturing = r->capturing;
   d->whole = r->whole;
   d->was_cut = r->was_cut;
-  rt_end_whole(d);
+  rt_end_turn();
 }
 
 ttpu_status rt_region_end(rt_region *r, uint32_t count, rt_storage *const *returned, rt_captured *out) {

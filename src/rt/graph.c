@@ -65,7 +65,6 @@ static ttpu_status begin(rt_recording *r, rt_storage *const *arguments) {
   }
   d->whole = true;
   d->was_cut = false;
-  rt_begin_whole(d);
   return TTPU_OK;
 }
 
@@ -211,7 +210,7 @@ static ttpu_status finish(rt_recording *r, uint32_t count, rt_storage *const *st
                           rt_graph **out) {
   rt_device *d = r->device;
   d->whole = false;
-  rt_end_whole(d);
+  rt_end_turn();
   rt_piece piece;
   bool usable = !d->was_cut && d->trace.count > 0 && !is_elsewhere(d, count, storages);
   if (!usable) return rt_trace_cut(d);

@@ -159,11 +159,10 @@ typedef struct rt_device {
   uint32_t index;
   pjrt_device *pjrt;
   rt_trace trace;
-  bool whole;             /* a graph is recorded: the trace is not cut but by need, and then it */
-  bool was_cut;           /* is not one piece */
-  bool capturing;         /* the trace is not cut until the capture ends (capture.c) */
-  atomic_uint recordings; /* graphs, captures and regions that have begun and not ended */
-  rt_value *tail;         /* a result of the last program enqueued: ready when everything is */
+  bool whole;     /* a graph is recorded: the trace is not cut but by need, and then it */
+  bool was_cut;   /* is not one piece */
+  bool capturing; /* the trace is not cut until the capture ends (capture.c) */
+  rt_value *tail; /* a result of the last program enqueued: ready when everything is */
   uint64_t allocated, peak, limit;
   uint64_t allocated_total, freed_total, allocations, frees, active, active_peak, oom_count;
   uint64_t allocated_base, freed_base; /* for reset_accumulated */
@@ -207,11 +206,8 @@ static inline void rt_unlock(void) { rt_mutex_unlock(&rt_global.lock); }
 ttpu_status rt_trace_cut(rt_device *d); /* run what is recorded */
 /* Waits, without the lock, while another thread records a whole function: before anything is recorded, cut or written. */
 ttpu_status rt_wait_turn(rt_device *d);
-static inline ttpu_status rt_take_turn(rt_device *d) {
-  return atomic_load_explicit(&d->recordings, memory_order_relaxed) == 0 ? TTPU_OK : rt_wait_turn(d);
-}
-void rt_begin_whole(rt_device *d);
-void rt_end_whole(rt_device *d);
+static inline ttpu_status rt_take_turn(rt_device *d) { return d->whole || d->capturing ? rt_wait_turn(d) : TTPU_OK; }
+void rt_end_turn(void);     /* after a recording has ended */
 bool rt_records_here(void); /* is this thread one of those whose recording is under way? */
 /* Its parts: running without forgetting what was recorded, which is more than nothing; and forgetting it. */
 ttpu_status rt_trace_run(rt_device *d, rt_piece *piece);

@@ -13,27 +13,32 @@ static struct {
   const rt_thread_hooks *hooks;
   pthread_mutex_t lock;
   pthread_cond_t ended;
+  uint64_t ends; /* how many recordings have ended; guarded by lock */
 } turn = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
 void rt_set_thread_hooks(const rt_thread_hooks *hooks) { turn.hooks = hooks; }
 
 bool rt_records_here(void) { return turn.hooks == NULL || turn.hooks->records(); }
 
-void rt_begin_whole(rt_device *d) { atomic_fetch_add(&d->recordings, 1); }
-
-void rt_end_whole(rt_device *d) {
-  atomic_fetch_sub(&d->recordings, 1);
+void rt_end_turn(void) {
   pthread_mutex_lock(&turn.lock);
+  ++turn.ends;
   pthread_cond_broadcast(&turn.ended);
   pthread_mutex_unlock(&turn.lock);
 }
 
-/* False: it took too long. */
-static bool wait_for_end(rt_device *d, const struct timespec *limit) {
+static uint64_t count_ends(void) {
+  pthread_mutex_lock(&turn.lock);
+  uint64_t ends = turn.ends;
+  pthread_mutex_unlock(&turn.lock);
+  return ends;
+}
+
+/* For one more recording than those to end. False: it took too long. */
+static bool wait_for_end(uint64_t ends, const struct timespec *limit) {
   int code = 0;
   pthread_mutex_lock(&turn.lock);
-  while (atomic_load(&d->recordings) > 0 && code != ETIMEDOUT)
-    code = pthread_cond_timedwait(&turn.ended, &turn.lock, limit);
+  while (turn.ends == ends && code != ETIMEDOUT) code = pthread_cond_timedwait(&turn.ended, &turn.lock, limit);
   pthread_mutex_unlock(&turn.lock);
   return code != ETIMEDOUT;
 }
@@ -43,10 +48,11 @@ ttpu_status rt_wait_turn(rt_device *d) {
   clock_gettime(CLOCK_REALTIME, &limit);
   limit.tv_sec += LONGEST_SECONDS;
   bool ended = true;
-  while (ended && atomic_load(&d->recordings) > 0 && !rt_records_here()) {
+  while (ended && (d->whole || d->capturing) && !rt_records_here()) {
+    uint64_t ends = count_ends(); /* with rt_lock: the recording cannot end before this is known */
     rt_unlock();
     void *paused = turn.hooks->pause();
-    ended = wait_for_end(d, &limit);
+    ended = wait_for_end(ends, &limit);
     turn.hooks->resume(paused); /* without the lock, for which a thread that has Python's may wait */
     rt_lock();
   }
