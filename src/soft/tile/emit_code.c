@@ -133,10 +133,13 @@ bool emit_rounds_result(const emitter *e, const tile_bound_instr *in) {
   return in->op == TILE_MAP && s->table == TILE_MAP_KIND && in->kernel.map == e->b->kernels->rounded[s->kind];
 }
 
+/* Does rounding to bf16 leave it as it is? */
+static bool is_exact(unsigned traits) { return (traits & TRAIT_BF16) && (traits & TRAIT_QUIET); }
+
 static void emit_rounding(emitter *e, const tile_bound_instr *in, unsigned dst) {
   x86_operand a = operand(e, in, 0);
-  unsigned traits = traits_of(e, in, 0), exact = TRAIT_BF16 | TRAIT_QUIET;
-  if (in->source->type == TTPU_BF16 && (traits & exact) == exact) return move(e, dst, a);
+  unsigned traits = traits_of(e, in, 0);
+  if (in->source->type == TTPU_BF16 && is_exact(traits)) return move(e, dst, a);
   unsigned x = take_register(e, a);
   if (in->source->type == TTPU_BF16) emit_round_bf16(e, dst, x, traits);
   else emit_round_f16(e, dst, x);
@@ -179,8 +182,8 @@ static unsigned emit_result(emitter *e, const tile_bound_instr *in, unsigned *tr
 static void store_output(emitter *e, const tile_bound_instr *in) {
   uint32_t dtype = e->b->ports[e->b->prog->leaf_count + in->dst].dtype;
   unsigned x = value_of_slot(e, in->a, false, false).reg, rounded = x;
-  unsigned traits = e->traits[e->unit][in->a], exact = TRAIT_BF16 | TRAIT_QUIET;
-  if (dtype == TTPU_BF16 && (traits & exact) != exact) {
+  unsigned traits = e->traits[e->unit][in->a];
+  if (dtype == TTPU_BF16 && !is_exact(traits)) {
     rounded = emit_take(e, false);
     emit_round_bf16(e, rounded, x, traits);
   }

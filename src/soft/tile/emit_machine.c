@@ -129,20 +129,17 @@ void emit_tail_mask(emitter *e) {
   PUT(e, 0xc5, 0xf8, 0x92, 0xc8); /* kmovw k1, eax */
 }
 
-/* The element, of 2^scale bytes. */
-static x86_operand here(const emitter *e, unsigned scale) {
+/* The element in memory. */
+static x86_operand here(const emitter *e, uint32_t dtype) {
+  unsigned scale = dtype == TTPU_BOOL ? 0 : dtype == TTPU_F32 ? 2 : 1;
   return x86_at(X86_RAX, e->unit == 0 ? X86_R8 : X86_RCX, scale);
 }
 
 static void load_wide(emitter *e, uint32_t dtype, unsigned dst) {
-  bool is_bool = dtype == TTPU_BOOL, is_float = dtype == TTPU_F32;
-  x86_opcode o = is_bool ? VMOVDQU8_LOAD : is_float ? VMOVUPS : dtype == TTPU_BF16 ? VPMOVZXWD : VCVTPH2PS;
+  bool is_bool = dtype == TTPU_BOOL;
+  x86_opcode o = is_bool ? VMOVDQU8_LOAD : dtype == TTPU_F32 ? VMOVUPS : dtype == TTPU_BF16 ? VPMOVZXWD : VCVTPH2PS;
   unsigned to = is_bool ? emit_take(e, false) : dst;
-  x86_vector(&e->code, &e->constants, o, to, 0,
-             here(e, is_bool    ? 0
-                     : is_float ? 2
-                                : 1),
-             e->is_tail ? TAIL_MASK : 0, e->is_tail);
+  x86_vector(&e->code, &e->constants, o, to, 0, here(e, dtype), e->is_tail ? TAIL_MASK : 0, e->is_tail);
   if (!is_bool) return;
   op(e, VPTESTMB, dst, to, x86_reg(to));
   emit_leave(e, to, false);
@@ -156,7 +153,7 @@ static x86_opcode of_lanes(const emitter *e, x86_opcode o) {
 
 /* One element, to the first lane; the others are 0. */
 static void load_one(emitter *e, uint32_t dtype, unsigned dst) {
-  if (dtype == TTPU_F32) return op(e, VMOVD, dst, 0, here(e, 2));
+  if (dtype == TTPU_F32) return op(e, VMOVD, dst, 0, here(e, dtype));
   if (dtype == TTPU_BOOL) PUT(e, 0x42, 0x0f, 0xb6, 0x04, 0x00); /* movzx eax, byte [rax + r8] */
   else PUT(e, 0x42, 0x0f, 0xb7, 0x04, 0x40);                    /* movzx eax, word [rax + 2 * r8] */
   op(e, VMOVD, dst, 0, x86_reg(X86_RAX));
@@ -165,9 +162,9 @@ static void load_one(emitter *e, uint32_t dtype, unsigned dst) {
 
 static void load_narrow(emitter *e, uint32_t dtype, unsigned dst) {
   if (e->lanes == 1) load_one(e, dtype, dst);
-  else if (dtype == TTPU_BOOL) op(e, of_lanes(e, VPMOVZXBD), dst, 0, here(e, 0));
-  else if (dtype == TTPU_F32) op(e, of_lanes(e, VMOVUPS), dst, 0, here(e, 2));
-  else op(e, of_lanes(e, dtype == TTPU_BF16 ? VPMOVZXWD : VCVTPH2PS), dst, 0, here(e, 1));
+  else if (dtype == TTPU_BOOL) op(e, of_lanes(e, VPMOVZXBD), dst, 0, here(e, dtype));
+  else if (dtype == TTPU_F32) op(e, of_lanes(e, VMOVUPS), dst, 0, here(e, dtype));
+  else op(e, of_lanes(e, dtype == TTPU_BF16 ? VPMOVZXWD : VCVTPH2PS), dst, 0, here(e, dtype));
   if (dtype == TTPU_BOOL) op(e, VPCMPGTD, dst, dst, x86_everywhere(0));
 }
 
@@ -180,7 +177,7 @@ void emit_load(emitter *e, uint32_t dtype, unsigned dst) {
 static void store_wide(emitter *e, uint32_t dtype, unsigned src, unsigned scratch) {
   unsigned mask = e->is_tail ? TAIL_MASK : 0;
   if (dtype == TTPU_F16) {
-    x86_vector_imm(&e->code, &e->constants, VCVTPS2PH, src, 0, here(e, 1), mask, false, 8);
+    x86_vector_imm(&e->code, &e->constants, VCVTPS2PH, src, 0, here(e, dtype), mask, false, 8);
     return;
   }
   if (dtype == TTPU_BOOL) {
@@ -189,22 +186,18 @@ static void store_wide(emitter *e, uint32_t dtype, unsigned src, unsigned scratc
   }
   if (dtype == TTPU_BF16) shift(e, SHIFT_RIGHT, scratch, src, 16);
   x86_opcode o = dtype == TTPU_BOOL ? VMOVDQU8_STORE : dtype == TTPU_BF16 ? VPMOVDW : VMOVUPS_STORE;
-  x86_vector(&e->code, &e->constants, o, dtype == TTPU_F32 ? src : scratch, 0,
-             here(e, dtype == TTPU_BOOL   ? 0
-                     : dtype == TTPU_BF16 ? 1
-                                          : 2),
-             mask, false);
+  x86_vector(&e->code, &e->constants, o, dtype == TTPU_F32 ? src : scratch, 0, here(e, dtype), mask, false);
 }
 
 static void store_one(emitter *e, uint32_t dtype, unsigned src, unsigned scratch) {
   switch (dtype) {
-    case TTPU_F32: op(e, VMOVD_STORE, src, 0, here(e, 2)); return;
+    case TTPU_F32: op(e, VMOVD_STORE, src, 0, here(e, dtype)); return;
     case TTPU_BOOL: op(e, VPABSB, scratch, 0, x86_reg(src)); break; /* in each of its bytes */
     case TTPU_BF16: shift(e, SHIFT_RIGHT, scratch, src, 16); break;
     default: op_imm(e, VCVTPS2PH, src, 0, x86_reg(scratch), 8); break;
   }
-  if (dtype == TTPU_BOOL) op_imm(e, VPEXTRB, scratch, 0, here(e, 0), 0);
-  else op_imm(e, VPEXTRW, scratch, 0, here(e, 1), 0);
+  if (dtype == TTPU_BOOL) op_imm(e, VPEXTRB, scratch, 0, here(e, dtype), 0);
+  else op_imm(e, VPEXTRW, scratch, 0, here(e, dtype), 0);
 }
 
 /* scratch = src's lanes as 16-bit ones: they fit. */
@@ -219,17 +212,17 @@ static void pack(emitter *e, x86_opcode o, unsigned scratch, unsigned src) {
 static void store_narrow(emitter *e, uint32_t dtype, unsigned src, unsigned scratch) {
   bool half = e->lanes == 4;
   if (e->lanes == 1) return store_one(e, dtype, src, scratch);
-  if (dtype == TTPU_F32) return op(e, of_lanes(e, VMOVUPS_STORE), src, 0, here(e, 2));
-  if (dtype == TTPU_F16) return op_imm(e, of_lanes(e, VCVTPS2PH), src, 0, here(e, 1), 8);
+  if (dtype == TTPU_F32) return op(e, of_lanes(e, VMOVUPS_STORE), src, 0, here(e, dtype));
+  if (dtype == TTPU_F16) return op_imm(e, of_lanes(e, VCVTPS2PH), src, 0, here(e, dtype), 8);
   if (dtype == TTPU_BF16) {
     shift(e, SHIFT_RIGHT, scratch, src, 16);
     pack(e, VPACKUSDW, scratch, scratch);
-    return op(e, half ? VMOVQ_STORE : VMOVDQU_STORE, scratch, 0, here(e, 1));
+    return op(e, half ? VMOVQ_STORE : VMOVDQU_STORE, scratch, 0, here(e, dtype));
   }
   pack(e, VPACKSSDW, scratch, src);
   op(e, VPACKSSWB, scratch, scratch, x86_reg(scratch));
   op(e, VPABSB, scratch, 0, x86_reg(scratch));
-  op(e, half ? VMOVD_STORE : VMOVQ_STORE, scratch, 0, here(e, 0));
+  op(e, half ? VMOVD_STORE : VMOVQ_STORE, scratch, 0, here(e, dtype));
 }
 
 void emit_store(emitter *e, uint32_t dtype, unsigned src) {

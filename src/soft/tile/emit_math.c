@@ -23,26 +23,18 @@ void emit_round_f16(emitter *e, unsigned dst, unsigned x) {
   op(e, VCVTPH2PS, dst, 0, x86_reg(dst));
 }
 
-/* dst = x where it compares so with b. */
-static void keep_where(emitter *e, unsigned dst, unsigned x, x86_operand b, unsigned predicate) {
+/* dst = y where x compares so with b. */
+static void choose_where(emitter *e, unsigned dst, x86_operand y, unsigned x, x86_operand b, unsigned predicate) {
   unsigned truth = emit_take(e, true);
   emit_compare(e, truth, x, b, predicate);
-  emit_choose(e, dst, truth, x86_reg(x), dst);
-  emit_leave(e, truth, true);
-}
-
-/* dst = y where |x| is less. */
-static void choose_below(emitter *e, unsigned dst, unsigned y, unsigned size, float limit) {
-  unsigned truth = emit_take(e, true);
-  emit_compare(e, truth, size, number(limit), CMP_LT);
-  emit_choose(e, dst, truth, x86_reg(y), dst);
+  emit_choose(e, dst, truth, y, dst);
   emit_leave(e, truth, true);
 }
 
 /* A NaN in a is the result; one in b fails the comparison, and is it. */
 void emit_extreme(emitter *e, x86_opcode o, unsigned dst, unsigned a, x86_operand b) {
   op(e, o, dst, a, b);
-  keep_where(e, dst, a, x86_reg(a), CMP_UNORDERED);
+  choose_where(e, dst, x86_reg(a), a, x86_reg(a), CMP_UNORDERED);
 }
 
 /* dst = the polynomial of x whose terms these are, the highest first. */
@@ -108,8 +100,8 @@ void emit_tanh(emitter *e, unsigned dst, unsigned x) {
   op(e, VDIVPS, z, emit_in_register(e, fixed_number(e, 2), z), x86_reg(dst));
   op(e, VSUBPS, z, emit_in_register(e, fixed_number(e, 1), dst), x86_reg(z));
   emit_sign_of(e, dst, z, x);
-  choose_below(e, dst, p, size, tanh_low_f32);
-  keep_where(e, dst, x, number(0), CMP_EQ_UNORDERED); /* zeros and NaNs are themselves */
+  choose_where(e, dst, x86_reg(p), size, number(tanh_low_f32), CMP_LT);
+  choose_where(e, dst, x86_reg(x), x, number(0), CMP_EQ_UNORDERED); /* zeros and NaNs are themselves */
   emit_leave(e, size, false), emit_leave(e, z, false), emit_leave(e, p, false);
 }
 
@@ -119,21 +111,18 @@ void emit_logistic(emitter *e, unsigned dst, unsigned x) {
   op(e, VPORD, t, x, x86_everywhere(0x80000000));
   emit_exp(e, dst, t); /* of -|x| */
   op(e, VADDPS, t, dst, one);
-  unsigned positive = emit_take(e, true);
-  emit_compare(e, positive, x, number(0), CMP_GE);
-  emit_choose(e, dst, positive, one, dst);
-  emit_leave(e, positive, true);
+  choose_where(e, dst, one, x, number(0), CMP_GE);
   op(e, VDIVPS, dst, dst, x86_reg(t));
-  keep_where(e, dst, x, x86_reg(x), CMP_UNORDERED);
+  choose_where(e, dst, x86_reg(x), x, x86_reg(x), CMP_UNORDERED);
   emit_leave(e, t, false);
 }
 
 /* y = the words of these numbers of the 32 at rax; rax goes on to the 32 before. */
 static void emit_coefficient(emitter *e, unsigned y, unsigned numbers, unsigned high) {
   op(e, VMOVUPS, y, 0, x86_at(X86_RAX, X86_NO_INDEX, 0));
-  x86_bytes(&e->code, (const uint8_t[]){0x48, 0x83, 0xc0, 64}, 4); /* add rax, 64 */
+  PUT(e, 0x48, 0x83, 0xc0, 64); /* add rax, 64 */
   op(e, VMOVUPS, high, 0, x86_at(X86_RAX, X86_NO_INDEX, 0));
-  x86_bytes(&e->code, (const uint8_t[]){0x48, 0x2d, 192, 0, 0, 0}, 6); /* sub rax, 192 */
+  PUT(e, 0x48, 0x2d, 192, 0, 0, 0); /* sub rax, 192 */
   op(e, VPERMT2PS, y, numbers, x86_reg(high));
 }
 
@@ -160,7 +149,7 @@ static void erf_near_zero(emitter *e, unsigned dst, unsigned x, unsigned size, u
   op(e, VMULPS, t, x, x86_reg(x));
   polynomial(e, c, t, terms, count);
   op(e, VFMADD213PS, c, x, x86_reg(x));
-  choose_below(e, dst, c, size, limit);
+  choose_where(e, dst, x86_reg(c), size, number(limit), CMP_LT);
 }
 
 /* As erf_16 of vm_lanes_avx512.h. */
