@@ -322,3 +322,77 @@ void lower_batch_norm_backward(aten_lowering *c) {
   if (nn_mask_at(c, 9, 2)) out_in_order(c, 2, nn_sum_to_dim(c, g, 1));
   nn_out_rest(c);
 }
+
+/* ---- batch norm over several processes ---------------------------------------------------------------- */
+
+/* What SyncBatchNorm calls between its collectives. Statistics are vectors of channels in the dtype that is computed in. */
+
+void lower_batch_norm_stats(aten_lowering *c) { /* input, eps; results: mean, 1 / deviation */
+  ir_value x = nn_in(c, 0), mean, variance, centred;
+  int64_t dims[TTPU_MAX_RANK];
+  moments(c, x, batch_dims(c, x, dims), dims, &mean, &variance, &centred);
+  out_in_order(c, 0, mean);
+  out_in_order(c, 1, reciprocal_deviation(c, variance, 1));
+}
+
+/* input, mean and 1 / deviation with a row a process, running_mean?, running_var? (both written), momentum, eps, counts;
+ * results: mean and 1 / deviation of all examples, the running ones. counts broadcasts to the statistics. */
+static void gather_stats(aten_lowering *c, ir_value counts) {
+  ir_value means = nn_in(c, 1), rstds = nn_in(c, 2), all = nn_reduce_dim(c, IR_ADD, counts, 0, true);
+  ir_value mean = nn_div(c, nn_reduce_dim(c, IR_ADD, nn_mul(c, counts, means), 0, true), all);
+  ir_value variances = ir_divide(c->b, nn_const(c, rstds, 1), ir_multiply(c->b, rstds, rstds));
+  variances = ir_subtract(c->b, variances, nn_number(c, 6, variances));
+  ir_value apart = nn_sub(c, means, mean);
+  ir_value squares = nn_mul(c, counts, ir_add(c->b, variances, ir_multiply(c->b, apart, apart)));
+  squares = nn_reduce_dim(c, IR_ADD, squares, 0, true);
+  out_in_order(c, 0, mean);
+  out_in_order(c, 1, reciprocal_deviation(c, nn_div(c, squares, all), 6));
+  update_running(c, 2, 3, mean, 5);
+  update_running(c, 3, 4, nn_div(c, squares, nn_add_f64(c, all, -1)), 5);
+}
+
+void lower_batch_norm_gather_stats(aten_lowering *c) { /* counts: of every process the same number */
+  gather_stats(c, nn_const(c, nn_in(c, 1), (double)aten_int(c, 7)));
+}
+
+void lower_batch_norm_gather_stats_with_counts(aten_lowering *c) { /* counts: a vector */
+  ir_type t = nn_type(c, nn_in(c, 1));
+  gather_stats(c, nn_reshape2(c, nn_in_as(c, 7, (ttpu_dtype)t.dtype), t.dims[0], 1));
+}
+
+void lower_batch_norm_elemt(aten_lowering *c) { /* input, weight?, bias?, mean, 1 / deviation, eps */
+  ir_value x = nn_in(c, 0);
+  ttpu_dtype t = (ttpu_dtype)nn_type(c, x).dtype;
+  ir_value y = nn_mul(c, nn_sub(c, x, channels_in(c, 3, t, x)), channels_in(c, 4, t, x));
+  ir_value weight = channels_in(c, 1, t, x), bias = channels_in(c, 2, t, x);
+  if (weight) y = nn_mul(c, y, weight);
+  aten_out(c, 0, bias ? nn_add(c, y, bias) : y);
+}
+
+/* grad, input, mean, 1 / deviation, weight?, whether to give the sums for the input's, the weight's and the bias's
+ * gradient; results: sum of grad, sum of grad * (input - mean), the weight's and the bias's gradient */
+void lower_batch_norm_backward_reduce(aten_lowering *c) {
+  ir_value x = nn_in(c, 1);
+  ttpu_dtype t = (ttpu_dtype)nn_type(c, x).dtype;
+  ir_value g = nn_in_as(c, 0, t), sum = nn_sum_to_dim(c, g, 1);
+  ir_value product = nn_sum_to_dim(c, nn_mul(c, g, nn_sub(c, x, channels_in(c, 2, t, x))), 1);
+  if (aten_int(c, 5)) {
+    out_in_order(c, 0, sum);
+    out_in_order(c, 1, product);
+  }
+  if (aten_int(c, 6)) out_in_order(c, 2, nn_mul(c, product, nn_flatten(c, nn_in_as(c, 3, t))));
+  if (aten_int(c, 7)) out_in_order(c, 3, sum);
+}
+
+/* grad, input, mean, 1 / deviation, weight?, the two sums over all processes, counts */
+void lower_batch_norm_backward_elemt(aten_lowering *c) {
+  ir_value x = nn_in(c, 1);
+  ttpu_dtype t = (ttpu_dtype)nn_type(c, x).dtype;
+  ir_value g = nn_in_as(c, 0, t), rstd = channels_in(c, 3, t, x), weight = channels_in(c, 4, t, x);
+  ir_value all = nn_reduce_dim(c, IR_ADD, nn_flatten(c, nn_in_as(c, 7, t)), 0, false);
+  ir_value sum = nn_div(c, channels_in(c, 5, t, x), all), product = nn_div(c, channels_in(c, 6, t, x), all);
+  ir_value slope = ir_multiply(c->b, ir_multiply(c->b, rstd, rstd), product);
+  ir_value dx = nn_sub(c, nn_sub(c, g, sum), nn_mul(c, nn_sub(c, x, channels_in(c, 2, t, x)), slope));
+  dx = nn_mul(c, dx, rstd);
+  aten_out(c, 0, weight ? nn_mul(c, dx, weight) : dx);
+}

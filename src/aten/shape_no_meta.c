@@ -209,6 +209,41 @@ bool shape_batch_norm_stats(const aten_call *call, aten_shape *outs) {
   return true;
 }
 
+static bool has_channels(const aten_tensor *x) {
+  return x && x->rank >= 2 && base_dtype_is_float((ttpu_dtype)x->dtype);
+}
+
+bool shape_batch_norm_moments(const aten_call *call, aten_shape *outs) { /* input, eps */
+  const aten_tensor *x = aten_call_tensor(call, 0);
+  if (!has_channels(x)) return false;
+  for (uint32_t i = 0; i < 2; ++i) shape_of(&outs[i], (uint8_t)aten_math_dtype((ttpu_dtype)x->dtype), 1, &x->sizes[1]);
+  return true;
+}
+
+bool shape_batch_norm_gathered(const aten_call *call, aten_shape *outs) { /* input, means, deviations, .., counts */
+  const aten_tensor *x = aten_call_tensor(call, 0), *means = aten_call_tensor(call, 1),
+                    *rstds = aten_call_tensor(call, 2), *counts = aten_call_tensor(call, 7);
+  if (!has_channels(x) || !means || !rstds || means->rank != 2 || means->sizes[1] != x->sizes[1]) return false;
+  if (rstds->rank != 2 || rstds->dtype != means->dtype || memcmp(rstds->sizes, means->sizes, 2 * sizeof *means->sizes))
+    return false;
+  if (counts && base_numel(counts->rank, counts->sizes) != means->sizes[0]) return false;
+  for (uint32_t i = 0; i < 2; ++i) shape_of(&outs[i], means->dtype, 1, &x->sizes[1]);
+  return true;
+}
+
+/* grad, input, mean, 1 / deviation, weight?, which gradients */
+bool shape_batch_norm_sums(const aten_call *call, aten_shape *outs) {
+  const aten_tensor *g = aten_call_tensor(call, 0), *x = aten_call_tensor(call, 1), *mean = aten_call_tensor(call, 2),
+                    *weight = aten_call_tensor(call, 4);
+  if (!has_channels(x) || !g || g->rank != x->rank || !mean || mean->rank != 1 || mean->sizes[0] != x->sizes[1])
+    return false;
+  for (uint32_t i = 0; i < 4; ++i) no_result(&outs[i]);
+  for (uint32_t i = 0; i < 2 && aten_call_int(call, 5, 0); ++i) shape_of(&outs[i], mean->dtype, 1, &x->sizes[1]);
+  for (uint32_t i = 2; i < 4; ++i)
+    if (aten_call_int(call, 4 + i, 0)) shape_of(&outs[i], weight ? weight->dtype : mean->dtype, 1, &x->sizes[1]);
+  return true;
+}
+
 bool shape_rescale_qkv(const aten_call *call, aten_shape *outs) { /* qkv [B, T, 3 D], bias [3 D], heads */
   const aten_tensor *x = aten_call_tensor(call, 0), *bias = aten_call_tensor(call, 1);
   int64_t heads = aten_call_int(call, 2, 0);

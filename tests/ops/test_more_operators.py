@@ -167,6 +167,58 @@ def test_batch_norm_update_stats(dtype):
         torch.testing.assert_close(found.cpu(), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_in_parts(dtype, affine):
+    """What SyncBatchNorm calls, without kernels on the CPU: batches of 4 and 3 beside one of 7 in double precision."""
+    parts, grads = ([torch.randn(n, 6, 5).to(dtype) for n in (4, 3)] for _ in range(2))
+    parts[1] = parts[1].transpose(0, 2).contiguous().transpose(0, 2)
+    weight, bias = (torch.randn(6).to(dtype) if affine else None for _ in range(2))
+    exact = [torch.cat(parts).double(), *(t.double() if affine else None for t in (weight, bias))]
+    for t in exact:
+        if t is not None:
+            t.requires_grad_()
+    running = [torch.full((6,), 0.5), torch.full((6,), 2.0)]
+    expected_running = [t.double() for t in running]
+    expected = torch.nn.functional.batch_norm(exact[0], *expected_running, *exact[1:], True, 0.1, 1e-5)
+    expected.backward(torch.cat(grads).double())
+
+    def on_tpu(*tensors):
+        return [None if t is None else t.to("tpu") for t in tensors]
+
+    close = {"atol": 2e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {"atol": 1e-5, "rtol": 1e-5}
+    x, g, (weight, bias), running = on_tpu(*parts), on_tpu(*grads), on_tpu(weight, bias), on_tpu(*running)
+    means, deviations = map(torch.stack, zip(*(A.batch_norm_stats(part, 1e-5) for part in x), strict=True))
+    assert means.dtype == torch.promote_types(dtype, torch.float32)
+    counts = torch.tensor([20, 15], device="tpu")
+    mean, deviation = A.batch_norm_gather_stats_with_counts(
+        x[0], means, deviations, *running, 0.1, 1e-5, counts.to(means.dtype)
+    )
+    for found, wanted in zip(running, expected_running, strict=True):
+        torch.testing.assert_close(found.cpu().double(), wanted, atol=1e-6, rtol=1e-6)
+    found = torch.cat([A.batch_norm_elemt(part, weight, bias, mean, deviation, 1e-5) for part in x])
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.cpu().double(), expected.detach(), **close)
+    sums = [
+        A.batch_norm_backward_reduce(dy, part, mean, deviation, weight, True, affine, affine)
+        for dy, part in zip(g, x, strict=True)
+    ]
+    assert (sums[0][2] is None) == (sums[0][3] is None) == (not affine)
+    for i in range(1, 3) if affine else ():
+        torch.testing.assert_close((sums[0][1 + i] + sums[1][1 + i]).cpu().double(), exact[i].grad, **close)
+    dy, dy_x = (sums[0][i] + sums[1][i] for i in range(2))
+    arguments = mean, deviation, weight, dy, dy_x, counts.int()
+    found = torch.cat([A.batch_norm_backward_elemt(d, part, *arguments) for d, part in zip(g, x, strict=True)])
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.cpu().double(), exact[0].grad, **close)
+    # with one count for all
+    half = on_tpu(parts[0][:2]), on_tpu(parts[0][2:])
+    means, deviations = map(torch.stack, zip(*(A.batch_norm_stats(part, 1e-5) for (part,) in half), strict=True))
+    mean, deviation = A.batch_norm_gather_stats(x[0], means, deviations, None, None, 0.1, 1e-5, 10)
+    for found, wanted in zip((mean, deviation), A.batch_norm_stats(x[0], 1e-5), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_pools_and_attention_inputs(dtype):
     x, volume = torch.randn(2, 3, 5, 7, dtype=dtype), torch.randn(2, 3, 4, 5, 6, dtype=dtype)
