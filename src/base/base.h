@@ -292,6 +292,8 @@ typedef struct base_cpu_features {
   int cores; /* usable by this process: affinity, container quota; hyperthreads count once */
 } base_cpu_features;
 const base_cpu_features *base_cpu(void);
+/* How many processes a launcher such as torchrun started on this machine for one job (LOCAL_WORLD_SIZE), else 1. */
+int base_local_processes(void);
 
 /* ---- pool ---------------------------------------------------------------------------------- */
 
@@ -305,7 +307,7 @@ const base_cpu_features *base_cpu(void);
  * After fork the child starts a new pool; fn itself must not fork and return. */
 typedef void (*base_pool_fn)(void *ctx, int64_t begin, int64_t end, int worker);
 void base_pool_run(int64_t count, int64_t grain, int64_t cost, base_pool_fn fn, void *ctx);
-/* Threads, the caller included: TTPU_THREADS, else base_cpu()->cores. This thread's next run has no worker of this number
+/* Threads, the caller included: TTPU_THREADS, else this process's part of base_cpu()->cores. This thread's next run has no worker of this number
  * or above, even if another thread resizes the pool in between: room for one state a worker may be made by it. */
 int base_pool_size(void);
 void base_pool_resize(int threads); /* 1 .. BASE_POOL_MAX, else clamped; takes effect at the next run */

@@ -156,3 +156,9 @@ const base_cpu_features *base_cpu(void) {
   pthread_once(&features_once, find_features);
   return &features;
 }
+
+int base_local_processes(void) {
+  const char *text = getenv("LOCAL_WORLD_SIZE");
+  long count = text ? strtol(text, NULL, 10) : 0;
+  return count < 1 || count > 4096 ? 1 : (int)count;
+}

@@ -305,7 +305,8 @@ static int size_by_default(void) {
     if (*end == '\0' && threads >= 1) return threads > BASE_POOL_MAX ? BASE_POOL_MAX : (int)threads;
     base_log(LOG_WARN, "TTPU_THREADS=%s is not a number of threads: ignored", text);
   }
-  return base_cpu()->cores;
+  int share = base_cpu()->cores / base_local_processes();
+  return share < 1 ? 1 : share;
 }
 
 int base_pool_size(void) {

@@ -157,7 +157,8 @@ PJRT_Error *plugin_TopologyDescription_GetMemorySpaceKindIds(
 typedef struct client_options {
   const char *topology;
   size_t topology_length;
-  size_t hbm_bytes; /* 0: the generation's */
+  size_t hbm_bytes;    /* 0: the generation's */
+  char by_default[32]; /* the topology if nobody names one */
 } client_options;
 
 static bool name_is(const PJRT_NamedValue *v, const char *name) {
@@ -182,7 +183,9 @@ static bool is_ignored(const PJRT_NamedValue *v) {
 /* The environment first, then what the call says. */
 static ttpu_status read_options(const PJRT_NamedValue *values, size_t count, client_options *o) {
   const char *topology = getenv("TTPU_TOPOLOGY"), *hbm = getenv("TTPU_HBM_BYTES");
-  o->topology = topology && *topology ? topology : "v5e:1x1";
+  /* A chip for each of a launcher's processes, which choose theirs by LOCAL_RANK. */
+  snprintf(o->by_default, sizeof o->by_default, "v5e:%dx1", base_local_processes());
+  o->topology = topology && *topology ? topology : o->by_default;
   o->topology_length = strlen(o->topology);
   if (hbm && *hbm) BASE_TRY(soft_bytes_parse(hbm, strlen(hbm), "TTPU_HBM_BYTES", &o->hbm_bytes));
   for (size_t i = 0; i < count; ++i) {

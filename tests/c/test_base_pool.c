@@ -241,18 +241,24 @@ static int threads_by_default(void) {
   unsetenv("TTPU_THREADS");
   return base_pool_size() == base_cpu()->cores;
 }
+static int threads_of_one_process_of_many(void) {
+  unsetenv("TTPU_THREADS");
+  setenv("LOCAL_WORLD_SIZE", "1000", 1);
+  return base_pool_size();
+}
 /* The size is read once, and the tests above have set it: a new process each. */
 TEST(environment) {
   const char *name = getenv("TEST_POOL_ENVIRONMENT");
   if (name) {
     int code = *name == '5'   ? threads_from_environment()
                : *name == 'x' ? threads_from_nonsense()
+               : *name == 'm' ? threads_of_one_process_of_many()
                               : threads_by_default();
     _exit(code);
   }
-  static const char *const cases[] = {"5", "x", "d"};
-  static const int codes[] = {5, 1, 1};
-  for (int i = 0; i < 3; ++i) {
+  static const char *const cases[] = {"5", "x", "m", "d"};
+  static const int codes[] = {5, 1, 1, 1};
+  for (int i = 0; i < 4; ++i) {
     pid_t child = fork();
     if (child == 0) {
       setenv("TEST_POOL_ENVIRONMENT", cases[i], 1);
