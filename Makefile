@@ -101,7 +101,7 @@ bench: build $(done)/run
 	@{ missed=; \
 	   for name in zoo operators cost; do echo "== bench/$$name.py"; \
 	     $(python) bench/$$name.py $(if $(QUICK),--quick) $(ARGS) || missed="$$missed $$name"; done; \
-	   for name in memory models compile overhead plugins $(if $(QUICK),,soak); do echo "== bench/$$name.py"; \
+	   for name in memory models compile overhead plugins distributed $(if $(QUICK),,soak); do echo "== bench/$$name.py"; \
 	     $(python) bench/$$name.py || missed="$$missed $$name"; done; \
 	   [ -z "$$missed" ] || { echo "not every target is met, or it failed:$$missed"; exit 1; }; \
 	 } | tee build/bench/table.txt

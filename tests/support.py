@@ -8,6 +8,8 @@ import pytest
 
 import torch
 
+TORCHRUN = "torch.distributed.run", "--standalone", "--nproc-per-node"
+
 
 def in_fresh_python(
     code: str, check: bool = True, cwd: str | None = None, **environment: str
@@ -24,6 +26,23 @@ def in_fresh_python(
     if check and done.returncode != 0:
         pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done
+
+
+def in_processes(code: str, processes: int, folder, *arguments: str, launcher: tuple[str, ...] = TORCHRUN) -> str:
+    """Run code in as many processes as a launcher starts, torchrun if no other one is given, and give what it prints.
+
+    The folder is for the script, which imports what this process can; `sys.argv[1:]` are the arguments.
+    """
+    script = os.path.join(folder, "script.py")
+    with open(script, "w") as file:
+        file.write(code)
+    command = [sys.executable, "-m", *launcher, str(processes), script, *arguments]
+    variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", "OMP_NUM_THREADS": "1"}
+    variables["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400)
+    if done.returncode != 0:
+        pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
 
 
 def assert_same(actual: torch.Tensor, expected: torch.Tensor, **tolerances) -> None:

@@ -66,12 +66,13 @@ def load() -> None:
     soft = pathlib.Path(__file__).parent / "lib" / "libttpu_soft.so"
     extension.set_plugin_paths(str(soft), find_libtpu() if extension.chip_count() else "")
     torch.utils.rename_privateuse1_backend("tpu")
-    from torch_tpu import compile, fake, integrations, tpu
+    from torch_tpu import compile, distributed, fake, integrations, tpu
 
     torch._register_device_module("tpu", tpu)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     extension.register()
     compile.install()
+    distributed.install()
     fake.install()
     integrations.install()
     atexit.register(extension.stop_autograd)

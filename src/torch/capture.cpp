@@ -28,13 +28,14 @@ namespace {
 
 const std::string kRecording = "ttpu_recording"; // what PyTorch hands on from thread to thread, by name
 
-bool is_recording() { return at::impl::ThreadLocalPythonObjects::contains(kRecording); }
 void *pause_python() { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
 void resume_python(void *paused) {
   if (paused != nullptr) PyEval_RestoreThread(static_cast<PyThreadState *>(paused));
 }
 
 } // namespace
+
+bool is_recording() { return at::impl::ThreadLocalPythonObjects::contains(kRecording); }
 
 // Before waiting the runtime lets go of Python's lock.
 static void follow_threads() {

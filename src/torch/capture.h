@@ -26,6 +26,8 @@ class RecordingMark {
   bool set_; // by this mark, not by one around it
 };
 
+bool is_recording(); // is this thread one of those?
+
 std::vector<rt_storage *> storages_of(const pybind11::list &tensors); // which must be on tpu
 
 // What of a captured program is wanted.

@@ -9,9 +9,12 @@
 //   module.cpp     the Python module torch_tpu._C
 //   capture.cpp    its part for programs that are compiled ahead of time
 //   control.cpp    its part for branches and loops within a program
+//   distributed.cpp the process group backend of torch.distributed
+//   exchange.cpp   its messages between processes
 //   watch.cpp      its part for who watches a program run: what is alive, what ran, which chips there are
 //
-// An operator's call is packed into an aten_call on the C stack. Nothing here computes.
+// An operator's call is packed into an aten_call on the C stack. Nothing here computes, but for what a reduction between
+// processes adds up on the host.
 #pragma once
 
 #include <ATen/ATen.h>

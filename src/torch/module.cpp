@@ -160,10 +160,11 @@ static py::dict read_stablehlo(const std::string &text, const std::string &funct
 } // namespace ttpu
 
 namespace ttpu {
-void bind_capture(py::module_ &m); // capture.cpp
-void bind_control(py::module_ &m); // control.cpp
-void bind_model(py::module_ &m);   // model.cpp
-void bind_watch(py::module_ &m);   // watch.cpp
+void bind_capture(py::module_ &m);     // capture.cpp
+void bind_control(py::module_ &m);     // control.cpp
+void bind_distributed(py::module_ &m); // distributed.cpp
+void bind_model(py::module_ &m);       // model.cpp
+void bind_watch(py::module_ &m);       // watch.cpp
 } // namespace ttpu
 
 PYBIND11_MODULE(_C, m) {
@@ -219,6 +220,7 @@ PYBIND11_MODULE(_C, m) {
   register_graph(m);
   bind_capture(m);
   bind_control(m);
+  bind_distributed(m);
   bind_model(m);
   bind_watch(m);
   m.def("seed_default_generators", &seed_default_generators);
