@@ -1,9 +1,10 @@
 """accelerate on tpu: a training loop, mixed precision, checkpoints with the device's random state, placement."""
 
+import ast
 import socket
 
 import pytest
-from support import assert_values, in_fresh_python
+from support import assert_values, in_fresh_python, in_processes
 from torch.utils.data import DataLoader, TensorDataset
 
 import torch
@@ -34,7 +35,7 @@ def epoch(accelerator, model, optimizer, data, schedule) -> list[float]:
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        losses.append(accelerator.gather_for_metrics(loss.detach()).item())
+        losses.append(accelerator.gather_for_metrics(loss.detach()).mean().item())
     return losses
 
 
@@ -235,27 +236,48 @@ print(accelerate.Accelerator().device, list(measure())[0])
 # ---- launchers ---------------------------------------------------------------------------------------------------
 
 
-def test_one_of_several_processes_is_refused(monkeypatch):
-    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(RuntimeError, match=r"one of 2 processes .* no backend for tpu"):
-        accelerate.Accelerator()
+SCRIPT = """
+import sys
+import accelerate, torch
+from accelerate.utils import gather_object
+from test_accelerate import epoch, prepare
+
+accelerator = accelerate.Accelerator(mixed_precision=sys.argv[1])
+model, *rest = prepare(accelerator)
+losses = epoch(accelerator, model, *rest)
+first = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+everyone = accelerator.gather(first[None])
+assert torch.equal(everyone[0], everyone[-1])
+assert accelerator.reduce(torch.ones(2, device=accelerator.device)).tolist() == [accelerator.num_processes] * 2
+padded = accelerator.pad_across_processes(torch.ones(accelerator.process_index + 1, device=accelerator.device))
+assert padded.shape == (accelerator.num_processes,)
+accelerator.save_state(sys.argv[2] + ".state")
+accelerator.load_state(sys.argv[2] + ".state")
+assert torch.tpu.counters()["fallbacks"] == {}
+places = gather_object([f"{accelerator.device} of {accelerator.num_processes}"])
+if accelerator.is_main_process:
+    with open(sys.argv[2], "w") as file:
+        file.write(repr((places, losses)))
+accelerator.end_training()
+"""
 
 
-def test_launch_of_several_processes_is_refused(tmp_path):
-    from accelerate.commands.launch import launch_command, launch_command_parser
+def launch(folder, processes, precision="no"):
+    """What SCRIPT writes under ``accelerate launch``: the devices, and the losses."""
+    options = "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"
+    launcher = "accelerate.commands.accelerate_cli", "launch", *options, "--num_processes"
+    out = folder / "out"
+    in_processes(SCRIPT, processes, folder, precision, str(out), launcher=launcher)
+    return ast.literal_eval(out.read_text())
 
-    script = tmp_path / "script.py"
-    script.write_text("import accelerate, sys\nopen(sys.argv[1], 'w').write(str(accelerate.Accelerator().device))\n")
-    options = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--num_processes"]
 
-    def launch(*arguments):
-        launch_command(launch_command_parser().parse_args([*options, *arguments, str(script), str(tmp_path / "out")]))
-        return (tmp_path / "out").read_text()
-
-    with pytest.raises(RuntimeError, match="--num_processes 2 would start one process"):
-        launch("2")
-    assert launch("1") == "tpu"
+def test_launch_of_several_processes(tmp_path):
+    places, losses = launch(tmp_path, 1)
+    assert places == ["tpu of 1"] and len(losses) == 4
+    places, half = launch(tmp_path, 2)
+    assert places == ["tpu:0 of 2", "tpu:1 of 2"] and len(half) == 2
+    places, mixed = launch(tmp_path, 2, "bf16")
+    assert mixed != half and mixed == pytest.approx(half, rel=0.05)
 
 
 def test_launcher_of_one_process(monkeypatch):

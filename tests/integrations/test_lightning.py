@@ -1,6 +1,9 @@
 """Lightning's Trainer and Fabric with accelerator="tpu"."""
 
+import json
+
 import pytest
+from support import in_processes
 from torch.utils.data import DataLoader, TensorDataset
 
 import torch
@@ -124,8 +127,6 @@ def test_device_statistics_are_logged(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"strategy": "ddp"}, "strategy='ddp': .* one process with one device"),
-        ({"num_nodes": 2}, "one process with one device"),
         ({"devices": [99]}, r"asks for tpu:\[99\], and there are tpu:0 to"),
         ({"devices": 99}, "and there are tpu:0 to"),
     ],
@@ -160,8 +161,6 @@ def test_fabric_trains_as_on_the_cpu(tmp_path):
         assert device == "tpu" and losses == pytest.approx(cpu[1], abs=1e-5)
     _, losses = run(accelerator="tpu", precision="bf16-mixed")
     assert losses == pytest.approx(cpu[1], rel=0.02) and losses != cpu[1]
-    with pytest.raises(ValueError, match="strategy='fsdp'"):
-        Fabric(accelerator="tpu", strategy="fsdp")
 
 
 def test_separate_package(tmp_path):
@@ -169,9 +168,40 @@ def test_separate_package(tmp_path):
     assert separate.Trainer(default_root_dir=tmp_path, logger=False).accelerator.name() == "tpu"
 
 
-def test_one_of_several_processes_is_refused(tmp_path, monkeypatch):
-    launched = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
-    for name, value in {**launched, "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29499"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="Lightning on tpu runs one process"):
-        trainer(tmp_path)
+SCRIPT = """
+import json, sys
+import lightning, torch
+from lightning.fabric import Fabric
+from test_lightning import fit
+
+folder, accelerator, strategy = sys.argv[1:]
+if strategy == "fabric":
+    fabric = Fabric(accelerator=accelerator, devices=2, strategy="fsdp")
+    fabric.launch()
+    assert fabric.all_reduce(torch.ones(1, device=fabric.device), reduce_op="sum").item() == 2
+    result = str(fabric.device)
+else:
+    model, trainer = fit(folder, accelerator=accelerator, devices=2, strategy=strategy)
+    assert torch.tpu.counters()["fallbacks"] == {}
+    trainer.save_checkpoint(folder + "/last.ckpt")
+    result = [type(trainer.strategy).__name__, str(trainer.strategy.root_device)]
+if torch.distributed.get_rank() == 0:
+    print(json.dumps(result))
+"""
+
+
+def test_several_processes(tmp_path):
+    def run(accelerator, strategy):
+        out = in_processes(SCRIPT, 2, tmp_path, str(tmp_path), accelerator, strategy)
+        return json.loads(out.splitlines()[-1])
+
+    def trained():
+        return Regression.load_from_checkpoint(tmp_path / "last.ckpt", map_location="cpu").parameters()
+
+    assert run("cpu", "ddp") == ["DDPStrategy", "cpu"]
+    expected = list(trained())
+    for strategy, kind in (("auto", "DDPStrategy"), ("fsdp", "FSDPStrategy")):
+        assert run("tpu", strategy) == [kind, "tpu:0"]
+        for one, other in zip(trained(), expected, strict=True):
+            torch.testing.assert_close(one, other)
+    assert run("tpu", "fabric") == "tpu:0"

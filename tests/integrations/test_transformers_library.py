@@ -1,9 +1,10 @@
 """Transformers around its models: pipelines, device_map, the Trainer. The models themselves are in tests/hf."""
 
+import json
 import os
 
 import pytest
-from support import in_fresh_python
+from support import in_fresh_python, in_processes
 from tiny_models import devices, tiny_llama, tiny_tokenizer, tokens
 
 import torch
@@ -195,8 +196,60 @@ def test_trainer_of_the_cpu_resumes_on_tpu(tmp_path):
     assert len(losses) == 6
 
 
-def test_trainer_under_a_launcher_is_refused(tmp_path, monkeypatch):
-    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(RuntimeError, match=r"one of 2 processes .* no backend for tpu"):
-        transformers.TrainingArguments(str(tmp_path), report_to=[])
+# ---- several processes -------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import json, os, sys
+import torch, torch.distributed, transformers
+from tiny_models import tiny_llama, tokens
+
+folder, several = sys.argv[1], int(sys.argv[2])
+ids = tokens(32, 12)
+data = [{"input_ids": i, "labels": i} for i in ids]
+
+def train(name, resume=None, **options):
+    arguments = transformers.TrainingArguments(
+        f"{folder}/{name}", per_device_train_batch_size=8 // several, logging_steps=1, report_to=[], learning_rate=1e-2,
+        max_steps=4, save_steps=2, disable_tqdm=True, seed=0, **options
+    )
+    trainer = transformers.Trainer(model=tiny_llama(), args=arguments, train_dataset=data)
+    trainer.train(resume_from_checkpoint=resume and f"{folder}/{name}/{resume}")
+    assert arguments.world_size == several and arguments.device.type == "tpu"
+    losses[name] = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+losses = {}
+train("plain")
+train("plain", resume="checkpoint-2")
+losses["resumed"] = losses.pop("plain")
+train("plain")
+train("mixed", bf16=True, gradient_checkpointing=True)
+if several > 1:
+    train("compiled", torch_compile=True)
+    train("sharded", fsdp=True, fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]})
+    parts = transformers.LlamaForCausalLM.from_pretrained(sys.argv[3], tp_plan="auto")
+    x = ids[:1].to(parts.device)
+    losses["generated"] = parts.generate(x, max_new_tokens=6, do_sample=False).tolist()
+if torch.distributed.is_initialized():
+    assert torch.distributed.get_backend() == "tpu_dist"
+    torch.distributed.destroy_process_group()
+assert torch.tpu.counters()["fallbacks"] == {}
+if int(os.environ["RANK"]) == 0:
+    print(json.dumps(losses))
+"""
+
+
+def test_trainer_in_several_processes(tmp_path):
+    """Two processes with half of each batch learn what one learns with all of it; a model in two parts generates."""
+    model = tiny_llama(tie_word_embeddings=False)
+    model.save_pretrained(tmp_path / "model")
+    alone, both = (
+        json.loads(
+            in_processes(SCRIPT, n, tmp_path, str(tmp_path / str(n)), str(n), str(tmp_path / "model")).splitlines()[-1]
+        )
+        for n in (1, 2)
+    )
+    assert len(alone["plain"]) == 4 and alone["plain"][-1] < alone["plain"][0]
+    for name in ("plain", "resumed", "compiled", "sharded"):
+        assert both[name] == pytest.approx(alone["plain"], abs=1e-3), name
+    assert both["mixed"] == pytest.approx(alone["mixed"], rel=0.02)
+    assert both["generated"] == model.generate(tokens(32, 12)[:1], max_new_tokens=6, do_sample=False).tolist()

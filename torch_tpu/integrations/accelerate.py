@@ -10,10 +10,7 @@ from types import ModuleType
 import torch
 from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method, set_random_states
 
-NO_PROCESSES = (
-    "torch.distributed has no backend for tpu yet, and each process would train alone: start one process "
-    "(accelerate launch --num_processes 1), or train on the CPU (accelerate launch --cpu, or ACCELERATE_USE_CPU=1)"
-)
+BACKEND = "tpu_dist"
 RNG_STATE_KEY = "torch_tpu_manual_seed"  # as torch_xpu_manual_seed and its like
 
 
@@ -25,18 +22,41 @@ def _default_device(choose):
     return default_device
 
 
+def _wants_cpu_tensors_too() -> bool:
+    """Will FSDP hand tensors on the CPU to collectives, as it does when it offloads or gathers whole states?"""
+    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and (
+        os.environ.get("FSDP_OFFLOAD_PARAMS", "false").lower() == "true"
+        or os.environ.get("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT") == "FULL_STATE_DICT"
+    )
+
+
 def _prepare_backend(prepare):
     def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
-        prepared = prepare(self, cpu, sagemaker_dp, backend)
+        from accelerate.utils import DistributedType
+
+        name, kind = prepare(self, cpu, sagemaker_dp, backend)
         launched = int(os.environ.get("LOCAL_RANK", -1)) != -1 and not cpu
-        if prepared[0] is not None or not launched or (self.device or self.default_device).type != "tpu":
-            return prepared
-        processes = int(os.environ.get("WORLD_SIZE", 1))
-        if processes > 1:
-            raise RuntimeError(f"this is one of {processes} processes of a launcher, but {NO_PROCESSES}")
-        return "gloo", prepared[1]  # accelerate makes a process group under any launcher
+        if kind != DistributedType.NO or not launched or (self.device or self.default_device).type != "tpu":
+            return name, kind
+        # MULTI_GPU is accelerate's name for one accelerator a process; only set_device takes it for CUDA's.
+        if name is None and _wants_cpu_tensors_too():
+            name = f"cpu:gloo,tpu:{BACKEND}"
+        return name or BACKEND, DistributedType.MULTI_GPU
 
     return _prepare_backend
+
+
+def _set_device(choose):
+    def set_device(self):
+        from accelerate.utils import DistributedType
+
+        ours = self.device is None and self.distributed_type == DistributedType.MULTI_GPU
+        if not ours or self.default_device.type != "tpu":
+            return choose(self)
+        self.device = torch.device("tpu", self.local_process_index % torch.tpu.device_count())
+        torch.tpu.set_device(self.device)
+
+    return set_device
 
 
 def _bytes(size: int | float | str) -> int | float:
@@ -130,19 +150,20 @@ def _load_accelerator_state(restore):
     return load_accelerator_state
 
 
-def _simple_launcher(launch):
-    def simple_launcher(args):
-        on_cpu = args.cpu or os.environ.get("ACCELERATE_USE_CPU")
-        if (args.num_processes or 1) > 1 and not on_cpu and is_tpu_available():
-            raise RuntimeError(f"--num_processes {args.num_processes} would start one process, because {NO_PROCESSES}")
-        launch(args)
+def _simple_launcher(several):
+    def before(launch):
+        def simple_launcher(args):
+            on_cpu = args.cpu or os.environ.get("ACCELERATE_USE_CPU")
+            (several if (args.num_processes or 1) > 1 and not on_cpu and is_tpu_available() else launch)(args)
 
-    return simple_launcher
+        return simple_launcher
+
+    return before
 
 
 def apply_to_launcher(launch: ModuleType) -> None:
-    """Teach an imported ``accelerate.commands.launch`` not to start one process where several are asked for."""
-    put_before({launch.simple_launcher: _simple_launcher})
+    """Teach an imported ``accelerate.commands.launch`` to start several processes where several are asked for."""
+    put_before({launch.simple_launcher: _simple_launcher(launch.multi_gpu_launcher)})
 
 
 def _get_backend(get):
@@ -166,6 +187,7 @@ def apply(accelerate: ModuleType) -> None:
     """Teach an imported accelerate about tpu."""
     put_before_method(accelerate.PartialState, "default_device", _default_device)
     put_before_method(accelerate.PartialState, "_prepare_backend", _prepare_backend)
+    put_before_method(accelerate.PartialState, "set_device", _set_device)
     put_before(
         {
             accelerate.utils.modeling.get_max_memory: _get_max_memory,

@@ -5,6 +5,7 @@ packages are served, ``lightning`` and the separate ``pytorch_lightning`` with `
 """
 
 import importlib
+import os
 from types import ModuleType
 
 import torch
@@ -14,11 +15,6 @@ from torch_tpu.integrations._common import (
     put_before_method,
     set_random_states,
     tpu_for_cpu,
-)
-
-NO_PROCESSES = (
-    "Lightning on tpu runs one process with one device, because torch.distributed has no backend for tpu yet: "
-    "leave strategy='auto', devices=1 and num_nodes=1, and start one process"
 )
 
 
@@ -47,7 +43,10 @@ class _TpuAccelerator:
             devices = [int(d) for d in devices.split(",") if d.strip()] if "," in devices else int(devices)
         chosen = list(range(count if devices == -1 else devices)) if isinstance(devices, int) else list(devices)
         if not chosen or not all(0 <= index < count for index in chosen):
-            raise ValueError(f"devices={devices} asks for tpu:{chosen}, and there are tpu:0 to tpu:{count - 1}")
+            raise ValueError(
+                f"devices={devices} asks for tpu:{chosen}, and there are tpu:0 to tpu:{count - 1}; "
+                f"TTPU_TOPOLOGY=v5e:2x2 makes the software TPU one of four"
+            )
         return chosen
 
     @staticmethod
@@ -57,8 +56,8 @@ class _TpuAccelerator:
 
     @staticmethod
     def auto_device_count() -> int:
-        """One, because a process drives one."""
-        return 1
+        """One for each process that a launcher started here: a process drives one."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
     @staticmethod
     def is_available() -> bool:
@@ -70,14 +69,23 @@ class _TpuAccelerator:
         """Its name in the registry."""
         return "tpu"
 
+    def __reduce__(self):
+        return _accelerator_again, self.place
+
 
 def _part(library: ModuleType, name: str) -> ModuleType:
     return importlib.import_module(f"{library.__name__}.{name}")
 
 
-def _register(registry, base: type) -> type:
-    accelerator = type("TPUAccelerator", (_TpuAccelerator, base), {"__module__": __name__})
-    registry.register("tpu", accelerator, description=accelerator.__name__, override=True)
+def _accelerator_again(module: str, registry: str) -> _TpuAccelerator:
+    """One in another process, which may not have imported the library yet."""
+    return getattr(importlib.import_module(module), registry).get("tpu")
+
+
+def _register(accelerators: ModuleType, registry: str) -> type:
+    members = {"__module__": __name__, "place": (accelerators.__name__, registry)}
+    accelerator = type("TPUAccelerator", (_TpuAccelerator, accelerators.Accelerator), members)
+    getattr(accelerators, registry).register("tpu", accelerator, description=accelerator.__name__, override=True)
     return accelerator
 
 
@@ -94,21 +102,22 @@ def _teach_connector(
         def _choose_strategy(self):
             if not isinstance(self.accelerator, accelerator):
                 return choose(self)
-            processes = self._num_nodes_flag * len(self._parallel_devices) * self.cluster_environment.world_size()
-            if processes > 1:
-                raise ValueError(NO_PROCESSES)
+            if self._num_nodes_flag * len(self._parallel_devices) * self.cluster_environment.world_size() > 1:
+                return "ddp"
             return strategy(device=self._parallel_devices[0])
 
         return _choose_strategy
 
     def check_strategy(check):
         def _check_strategy_and_fallback(self):
-            chosen = self._strategy_flag
-            if isinstance(self.accelerator, accelerator) and not (
-                isinstance(chosen, strategy) or chosen == "single_device"
-            ):
-                raise ValueError(f"strategy={chosen!r}: {NO_PROCESSES}")
-            check(self)
+            if not isinstance(self.accelerator, accelerator):
+                return check(self)
+            asked = self._accelerator_flag
+            self._accelerator_flag = "gpu"  # what FSDP is checked for; "tpu" means torch_xla's strategies there
+            try:
+                check(self)
+            finally:
+                self._accelerator_flag = asked
 
         return _check_strategy_and_fallback
 
@@ -124,6 +133,14 @@ def _teach_connector(
     put_before_method(connector, "_choose_strategy", choose_strategy)
     put_before_method(connector, "_check_strategy_and_fallback", check_strategy)
     put_before_method(connector, "_check_and_init_precision", init_precision)
+
+
+def _ddp_device_ids(choose):
+    def determine_ddp_device_ids(self):
+        # with numbers, Lightning makes the model's copy within a stream of CUDA's
+        return None if self.root_device.type == "tpu" else choose(self)
+
+    return determine_ddp_device_ids
 
 
 def _collect_rng_states(collect):
@@ -151,6 +168,7 @@ def apply_to_fabric(fabric: ModuleType) -> None:
         return
     connector = connectors._Connector
     put_before_method(connector, "_choose_auto_accelerator", tpu_for_cpu)
+    put_before_method(_part(fabric, "strategies.ddp").DDPStrategy, "_determine_ddp_device_ids", _ddp_device_ids)
     put_before(
         {
             _part(fabric, "utilities.device_parser")._select_auto_accelerator: tpu_for_cpu,
@@ -160,7 +178,7 @@ def apply_to_fabric(fabric: ModuleType) -> None:
     )
     _teach_connector(
         connector,
-        _register(accelerators.ACCELERATOR_REGISTRY, accelerators.Accelerator),
+        _register(accelerators, "ACCELERATOR_REGISTRY"),
         connectors.SingleDeviceStrategy,
         connectors.MixedPrecision,
         ("_precision_input", "_precision_instance"),
@@ -173,7 +191,7 @@ def apply_to_trainer(lightning: ModuleType) -> None:
     if accelerators.XLAAccelerator.is_available():
         return
     connectors = _part(lightning, "trainer.connectors.accelerator_connector")
-    accelerator = _register(accelerators.AcceleratorRegistry, accelerators.Accelerator)
+    accelerator = _register(accelerators, "AcceleratorRegistry")
     _teach_connector(
         connectors._AcceleratorConnector,
         accelerator,
@@ -181,6 +199,8 @@ def apply_to_trainer(lightning: ModuleType) -> None:
         connectors.MixedPrecision,
         ("_precision_flag", "_precision_plugin_flag"),
     )
+
+    put_before_method(_part(lightning, "strategies.ddp").DDPStrategy, "determine_ddp_device_ids", _ddp_device_ids)
 
     def log_device_info(log):
         def _log_device_info(trainer):
