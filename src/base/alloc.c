@@ -185,6 +185,17 @@ void base_arena_free(base_arena *a) {
   base_arena_init(a);
 }
 
+base_arena *base_arena_new(void) {
+  base_arena *a = base_alloc(sizeof *a);
+  if (a) base_arena_init(a);
+  return a;
+}
+
+void base_arena_delete(base_arena *a) {
+  base_arena_free(a);
+  base_free(a);
+}
+
 /* ---- growable arrays ---- */
 
 bool base_grow(void **ptr, uint32_t *cap, uint32_t need, size_t item_bytes) {

@@ -95,6 +95,8 @@ char *base_arena_printf(base_arena *a, const char *format, ...) __attribute__((f
 size_t base_arena_bytes(const base_arena *a); /* what it holds, used or not */
 void base_arena_reset(base_arena *a);         /* forgets what was in it and keeps one chunk of at most 1 MB */
 void base_arena_free(base_arena *a);
+base_arena *base_arena_new(void); /* an arena on the heap, for who is to own it; NULL when out of memory */
+void base_arena_delete(base_arena *a);
 
 /* Growable arrays of plain values: BASE_GROW makes room for one more in `ptr[count]`, capacity in
  * `cap`; yields false when out of memory, leaving the array as it was. */

@@ -114,11 +114,6 @@ static ttpu_status execute(check_program *p, const sized *s, pjrt_mailbox **mail
   return check_program_await(p);
 }
 
-static void free_arena(base_arena *arena) {
-  base_arena_free(arena);
-  base_free(arena);
-}
-
 static ttpu_status read_again(const base_text *text, base_text *out) {
   base_arena arena;
   ir_func *f = NULL;
@@ -154,7 +149,7 @@ static void run_read(pjrt_client *client, const char *text, size_t length, sized
   ir_parallel *pending = pending_run(&s->options);
   if (check_program_open(client, f, &program) != TTPU_OK) {
     fail(out, CHECK_READ, "%s", base_message());
-    free_arena(arena);
+    base_arena_delete(arena);
   } else if (check_program_compile(&program, 0, 1, 1, arena, f) != TTPU_OK) {
     fail(out, CHECK_COMPILE, "%s", base_message());
   } else {
@@ -174,14 +169,13 @@ static void run_read(pjrt_client *client, const char *text, size_t length, sized
 
 /* Reads it and runs it; true: a parallel run in it has come to its end, and it is to be read again with the results. */
 static bool run_once(pjrt_client *client, const char *text, size_t length, sized *s, check_outcome *out) {
-  base_arena *arena = base_alloc(sizeof *arena);
+  base_arena *arena = base_arena_new();
   ir_func *f = NULL;
   if (!arena) return fail(out, CHECK_READ, "out of host memory"), false;
-  base_arena_init(arena);
   s->options.check_count = 0;
   if (ir_parse_with(arena, text, length, &s->options, &f) != TTPU_OK) fail(out, CHECK_READ, "%s", base_message());
   else check_text(f, out);
-  if (out->stage != CHECK_PASSED || !client) return free_arena(arena), false;
+  if (out->stage != CHECK_PASSED || !client) return base_arena_delete(arena), false;
   bool waits = pending_run(&s->options) != NULL;
   run_read(client, text, length, s, arena, f, out);
   return waits && out->stage == CHECK_PASSED;

@@ -25,15 +25,13 @@ typedef struct party {
 static ttpu_status make_program(const source *source, pjrt_client *client, const char *name, uint32_t first,
                                 uint32_t replicas, uint32_t partitions, check_program *p) {
   ir_parse_options options = {.entry = name, .precision = IR_PRECISION_HIGHEST};
-  base_arena *arena = base_alloc(sizeof *arena);
+  base_arena *arena = base_arena_new();
   ir_func *f = NULL;
   if (!arena) return base_no_memory(sizeof *arena);
-  base_arena_init(arena);
   ttpu_status status = ir_parse_with(arena, source->text, source->length, &options, &f);
   if (status == TTPU_OK) status = check_program_open(client, f, p);
   if (status == TTPU_OK) return check_program_compile(p, first, replicas, partitions, arena, f);
-  base_arena_free(arena);
-  base_free(arena);
+  base_arena_delete(arena);
   return status;
 }
 

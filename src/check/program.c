@@ -66,8 +66,7 @@ ttpu_status check_program_compile(check_program *p, uint32_t first, uint32_t rep
   p->argument_buffers = base_calloc(p->chips * p->argument_count + 1, sizeof *p->argument_buffers);
   p->result_buffers = base_calloc(p->chips * p->result_count + 1, sizeof *p->result_buffers);
   if (!p->argument_buffers || !p->result_buffers) {
-    base_arena_free(arena);
-    base_free(arena);
+    base_arena_delete(arena);
     return base_no_memory(p->chips * (p->argument_count + p->result_count) * sizeof(void *));
   }
   if (p->chips > 1) return pjrt_compile_grid(p->client, replicas, partitions, arena, f, &p->executable);

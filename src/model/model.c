@@ -81,12 +81,11 @@ static char *join(base_arena *arena, const char *folder, const char *name) {
 }
 
 static ttpu_status compile_program(ttpu_model *m, pjrt_client *client, const char *path) {
-  base_arena *arena = base_alloc(sizeof *arena); /* pjrt_compile takes it */
+  base_arena *arena = base_arena_new(); /* pjrt_compile takes it */
   char *bytes;
   size_t length;
   ir_func *f = NULL;
   if (!arena) return base_no_memory(sizeof *arena);
-  base_arena_init(arena);
   ttpu_status status = read_file(arena, path, &bytes, &length);
   if (status == TTPU_OK) {
     status = ir_parse(arena, bytes, length, &f);
@@ -94,8 +93,7 @@ static ttpu_status compile_program(ttpu_model *m, pjrt_client *client, const cha
   }
   if (status == TTPU_OK) status = model_manifest_check(&m->manifest, f);
   if (status == TTPU_OK) return pjrt_compile(client, m->device, arena, f, &m->executable);
-  base_arena_free(arena);
-  base_free(arena);
+  base_arena_delete(arena);
   return status;
 }
 

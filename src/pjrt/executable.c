@@ -41,11 +41,6 @@ size_t pjrt_compile_options(const pjrt_device *d, uint32_t replicas, uint32_t pa
 
 /* ---- compiling ------------------------------------------------------------------------------------------------ */
 
-void pjrt_arena_free(base_arena *arena) {
-  base_arena_free(arena);
-  base_free(arena);
-}
-
 void pjrt_executable_free(pjrt_executable *e) {
   if (!e) return;
   if (e->loaded) {
@@ -178,7 +173,7 @@ ttpu_status pjrt_compile_on(pjrt_client *c, pjrt_device *d, uint32_t replicas, u
     status = base_fail(TTPU_INVALID_ARGUMENT, "the function %s does not end with a return", f->name);
   if (status == TTPU_OK) status = pjrt_executable_new(d, result->operand_count, &e);
   if (status != TTPU_OK) {
-    pjrt_arena_free(arena);
+    base_arena_delete(arena);
     return status;
   }
   for (uint32_t i = 0; i < e->output_count; ++i) {
@@ -190,7 +185,7 @@ ttpu_status pjrt_compile_on(pjrt_client *c, pjrt_device *d, uint32_t replicas, u
     status = compile_pointer(d, arena, f, &e->loaded);
   } else {
     status = compile_program(e, replicas, partitions, arena, f);
-    pjrt_arena_free(arena);
+    base_arena_delete(arena);
   }
   if (status == TTPU_OK) *out = e;
   else pjrt_executable_free(e);

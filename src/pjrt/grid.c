@@ -6,7 +6,7 @@ ttpu_status pjrt_compile_grid(pjrt_client *c, uint32_t replicas, uint32_t partit
   uint64_t chips = (uint64_t)replicas * partitions;
   if (chips >= 1 && chips <= c->device_count)
     return pjrt_compile_on(c, &c->devices[0], replicas, partitions, arena, f, out);
-  pjrt_arena_free(arena);
+  base_arena_delete(arena);
   return base_fail(TTPU_INVALID_ARGUMENT, "the program wants %llu devices, there are %u; TTPU_TOPOLOGY=v5e:2x4 has 8",
                    (unsigned long long)chips, c->device_count);
 }

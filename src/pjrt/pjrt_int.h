@@ -94,7 +94,6 @@ void pjrt_event_call(const pjrt_client *c, PJRT_Event *event, void (*done)(void 
 enum { PJRT_COMPILE_OPTIONS = 64 };
 size_t pjrt_compile_options(const pjrt_device *d, uint32_t replicas, uint32_t partitions,
                             uint8_t out[PJRT_COMPILE_OPTIONS]);
-void pjrt_arena_free(base_arena *arena); /* which base_alloc made */
 /* pjrt_compile, for several chips. */
 ttpu_status pjrt_compile_on(pjrt_client *c, pjrt_device *d, uint32_t replicas, uint32_t partitions, base_arena *arena,
                             ir_func *f, pjrt_executable **out);

@@ -245,10 +245,7 @@ static ttpu_status get_compiled(rt_device *d, base_arena *arena, ir_func *f, com
       *bucket = c;
     }
   }
-  if (takes) {
-    base_arena_free(arena);
-    base_free(arena);
-  }
+  if (takes) base_arena_delete(arena);
   if (status == TTPU_OK) ++(*out = c)->users;
   else base_free(c);
   return status;
@@ -296,14 +293,12 @@ static ttpu_status get_border(rt_device *d, const ir_layout *l,
                               ttpu_status (*build)(const ir_layout *l, base_arena *arena, ir_func **out),
                               compiled **out) {
   uint64_t before = rt_global.counters.programs_compiled;
-  base_arena *arena = base_alloc(sizeof *arena);
+  base_arena *arena = base_arena_new();
   if (arena == NULL) return base_no_memory(sizeof *arena);
-  base_arena_init(arena);
   ir_func *f = NULL;
   ttpu_status status = build(l, arena, &f);
   if (status != TTPU_OK) {
-    base_arena_free(arena);
-    base_free(arena);
+    base_arena_delete(arena);
     return status;
   }
   BASE_TRY(get_compiled(d, arena, f, out));
@@ -396,8 +391,7 @@ static ttpu_status describe(rt_device *d, const ir_bucketed *made, rt_bucket *b)
 static ttpu_status fill_bucket(rt_device *d, base_arena *arena, const ir_bucketed *made, rt_bucket *b) {
   ttpu_status status = describe(d, made, b);
   if (status == TTPU_OK) return get_compiled(d, arena, made->func, &b->main);
-  base_arena_free(arena);
-  base_free(arena);
+  base_arena_delete(arena);
   return status;
 }
 
@@ -405,22 +399,19 @@ ttpu_status rt_bucket_find(rt_device *d, const rt_form *form, rt_bucket **out) {
   const rt_skeleton *k = form->known;
   if (mode() != BUCKETS_ALWAYS && (k == NULL || k->nanoseconds < SLOW_COMPILE)) return TTPU_OK;
   const ir_bucket_options options = {k ? k->numbers : NULL, k ? k->varies : NULL, mode() == BUCKETS_ALWAYS};
-  base_arena *arena = base_alloc(sizeof *arena);
+  base_arena *arena = base_arena_new();
   if (arena == NULL) return base_no_memory(sizeof *arena);
-  base_arena_init(arena);
   ir_bucketed made;
   ttpu_status status = ir_bucket(form->plain, arena, &options, &made);
   if (status != TTPU_OK || made.func == NULL) {
-    base_arena_free(arena);
-    base_free(arena);
+    base_arena_delete(arena);
     return status;
   }
   rt_form_note(form, 0); /* with `always` the first one is padded too */
   ir_dump(made.func, "bucket");
   rt_bucket *b = base_calloc(1, sizeof *b);
   if (b == NULL) {
-    base_arena_free(arena);
-    base_free(arena);
+    base_arena_delete(arena);
     return base_no_memory(sizeof *b);
   }
   status = fill_bucket(d, arena, &made, b);

@@ -300,8 +300,7 @@ static ttpu_status compile_or_share(rt_device *d, base_arena *arena, ir_func *f,
   if (status == TTPU_OK && p->bucket == NULL) {
     status = compile_exact(d, arena, f, &form, p);
   } else {
-    base_arena_free(arena);
-    base_free(arena);
+    base_arena_delete(arena);
   }
   if (p->bucket != NULL) p->executable = rt_bucket_executable(p->bucket);
   rt_global.counters.programs_bucketed += p->bucket != NULL;
@@ -313,14 +312,12 @@ static ttpu_status compile_or_share(rt_device *d, base_arena *arena, ir_func *f,
 static ttpu_status compile_piece(rt_device *d, const uint32_t *outputs, uint32_t output_count, const bool *donate,
                                  bool exact, rt_program *p) {
   uint64_t before = rt_global.counters.programs_compiled;
-  base_arena *arena = base_alloc(sizeof *arena); /* pjrt takes it, and the plugin keeps it with the program */
+  base_arena *arena = base_arena_new(); /* pjrt takes it, and the plugin keeps it with the program */
   if (arena == NULL) return base_no_memory(sizeof *arena);
-  base_arena_init(arena);
   ir_func *f = NULL;
   ttpu_status status = rt_trace_build(d, arena, outputs, output_count, donate, &f);
   if (status != TTPU_OK) {
-    base_arena_free(arena);
-    base_free(arena);
+    base_arena_delete(arena);
     return status;
   }
   ++rt_global.counters.programs_built;

@@ -50,8 +50,7 @@ void soft_executable_free(soft_executable *e) {
   opt_structure_release(e->structure);
   base_free(e->buffers);
   base_free(e->steps);
-  if (e->arena) base_arena_free(e->arena);
-  base_free(e->arena);
+  if (e->arena) base_arena_delete(e->arena);
   base_free(e);
 }
 

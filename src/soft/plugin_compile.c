@@ -77,11 +77,6 @@ static void fill_cost(soft_program *p) {
   p->cost_properties[2] = float_value("optimal_seconds", ns * 1e-9);
 }
 
-static void free_arena(base_arena *arena) {
-  base_arena_free(arena);
-  base_free(arena);
-}
-
 /* Compiles f, which lives in arena. Takes the arena whatever the outcome. */
 static ttpu_status program_new(base_arena *arena, ir_func *f, const plugin_compile_options *options,
                                const void *option_bytes, size_t option_length, soft_program **out) {
@@ -93,7 +88,7 @@ static ttpu_status program_new(base_arena *arena, ir_func *f, const plugin_compi
   if (status == TTPU_OK) status = link_check(f, (link_grid){options->replicas, options->partitions});
   if (status == TTPU_OK) status = p ? soft_compile(arena, f, &how, &p->executable) : base_no_memory(sizeof *p);
   if (status != TTPU_OK) {
-    free_arena(arena);
+    base_arena_delete(arena);
     base_free(p);
     return status;
   }
@@ -124,15 +119,14 @@ static ttpu_status program_from_text(const char *text, size_t length, const void
                                      soft_program **out) {
   plugin_compile_options options;
   BASE_TRY(plugin_compile_options_parse(option_bytes, option_length, &options));
-  base_arena *arena = base_alloc(sizeof *arena);
+  base_arena *arena = base_arena_new();
   if (!arena) return base_no_memory(sizeof *arena);
-  base_arena_init(arena);
   ir_func *f;
   ttpu_status status = ir_parse(arena, text, length, &f);
   if (status == TTPU_OK && link_needs_partition(f))
     status = link_partition(arena, f, (link_grid){options.replicas, options.partitions}, &f);
   if (status == TTPU_OK) return program_new(arena, f, &options, option_bytes, option_length, out);
-  free_arena(arena);
+  base_arena_delete(arena);
   return status;
 }
 
@@ -228,7 +222,7 @@ PJRT_Error *plugin_compile_func(PJRT_Ttpu_Compile_Args *args) {
   options.devices[0] = args->device->description->id;
   soft_program *p;
   if (soft_forked()) {
-    free_arena(args->arena);
+    base_arena_delete(args->arena);
     return plugin_error(soft_fail_forked());
   }
   PLUGIN_TRY(program_new(args->arena, args->func, &options, NULL, 0, &p));
@@ -357,9 +351,8 @@ static ttpu_status deserialize(const char *bytes, size_t length, soft_program **
   const char *hex = donate ? read_line(&at, end, "options ", &digits) : NULL;
   if (!hex || digits % 2) return fail_serialized();
 
-  base_arena *arena = base_alloc(sizeof *arena);
+  base_arena *arena = base_arena_new();
   if (!arena) return base_no_memory(sizeof *arena);
-  base_arena_init(arena);
   ir_func *f = NULL;
   uint8_t *option_bytes = base_arena_alloc(arena, digits / 2 + 1);
   bool *flags = base_arena_zalloc(arena, donated + 1);
@@ -379,7 +372,7 @@ static ttpu_status deserialize(const char *bytes, size_t length, soft_program **
   base_free(results.lines);
   if (status == TTPU_OK && f->body.arg_count != donated) status = fail_serialized();
   if (status != TTPU_OK) {
-    free_arena(arena);
+    base_arena_delete(arena);
     return status;
   }
   for (size_t i = 0; i < donated; ++i) flags[i] = donate[i] == '1';

@@ -55,15 +55,13 @@ static ttpu_status outline(base_arena *arena, const ir_func *f, const ir_op *op,
 }
 
 static ttpu_status compile_region(const ir_func *f, const ir_op *op, const ir_region *region, soft_executable **out) {
-  base_arena *arena = base_alloc(sizeof *arena);
+  base_arena *arena = base_arena_new();
   if (!arena) return base_no_memory(sizeof *arena);
-  base_arena_init(arena);
   const ir_func *inner;
   ttpu_status status = outline(arena, f, op, region, &inner);
   if (status == TTPU_OK) status = soft_compile(arena, inner, NULL, out);
   if (status == TTPU_OK) return TTPU_OK;
-  base_arena_free(arena);
-  base_free(arena);
+  base_arena_delete(arena);
   return status;
 }
 
