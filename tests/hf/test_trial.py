@@ -94,6 +94,14 @@ def test_cpu_chooses_other_ones():
     assert x.topk(8).indices.tolist() != list(range(8))  # else test_agrees does not show much
 
 
+def test_cpu_has_gradients_of_short_videos():
+    convolution = torch.nn.Conv3d(16, 16, (3, 1, 1), padding=(1, 0, 0)).bfloat16()
+    case = trial.Case(convolution, {"input": torch.randn(2, 16, 2, 4, 4)})
+    found = trial.Trial(case, torch.bfloat16, False)
+    actual, exact = (found.on_cpu("train", dtype).gradients["weight"] for dtype in (torch.bfloat16, torch.float64))
+    assert trial.distance(actual, exact) < 0.02 * trial.largest(exact) and actual.isfinite().all()
+
+
 def test_differs():
     found = steps(Differs(), 3)
     assert found["forward"].startswith("differs: output: differs by 0.01")
