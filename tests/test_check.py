@@ -23,6 +23,7 @@ CALLS = {
     "host_read": [*QUICK, "--fail-on", "warning", str(PROGRAMS / "host_read.py"), "--batches", "6"],
     "overflow": [*QUICK, "--memory", "64M", str(PROGRAMS / "overflow.py")],
     "growing": [*QUICK, "--steps", "0", "--chip", "v6e", str(PROGRAMS / "growing.py")],
+    "processes": [*QUICK, "--steps", "0", str(PROGRAMS / "processes.py")],
     "unequal": [*QUICK, "--steps", "2", "--input", "arguments", f"{PROGRAMS / 'unequal.py'}:Model"],
 }
 
@@ -63,6 +64,16 @@ def assert_at(finding: dict, program: str, text: str) -> None:
 
 
 # ---- programs ----
+
+
+def test_processes_over_nccl(outcomes):
+    outcome = outcomes["processes"]
+    assert outcome.report["ended"] == {"how": "ended"} and not outcome.findings("operator", "error")
+    assert outcome.report["steps"]["count"] == 2
+    line = line_of("processes.py", "loss.backward")
+    [exchanged] = [row for row in outcome.report["host_reads"] if row["place"]["line"] == line]
+    assert exchanged["operators"] == ["c10d::allreduce_"] and exchanged["kind"] == "collective"
+    assert line not in {f["place"]["line"] for f in outcome.findings("host read", "warning")}
 
 
 def test_an_operator_that_does_not_exist(outcomes):

@@ -1,7 +1,7 @@
 """Runs programs that are written for cuda or for the CPU on tpu, within the process that checks them.
 
 ``cuda=tpu``: a mode for functions of tensors takes the device tpu wherever a call names cuda, and what ``torch.cuda``
-has under the same name as ``torch.tpu`` is that. ``cpu=tpu``: a program that has put nothing on a device by the time it
+has under the same name as ``torch.tpu`` is that; so are process groups over NCCL. ``cpu=tpu``: a program that has put nothing on a device by the time it
 calls its first module with parameters gets this module moved to tpu, and from then on CPU tensors follow the tensors
 on tpu that they meet; the lines at which they do are those that need a ``.to(device)``.
 
@@ -10,6 +10,7 @@ Nothing of this is done in any other process, nor at import.
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -107,6 +108,31 @@ def _load(function: Callable) -> Callable:
     return load
 
 
+def _with_backend(function: Callable) -> Callable:
+    """A function that makes a process group, over tpu_dist where NCCL is asked for."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def make(*args, **kwargs):
+        call = signature.bind(*args, **kwargs)
+        backend = call.arguments.get("backend")
+        if isinstance(backend, str):
+            call.arguments["backend"] = backend.lower().replace("cuda:nccl", "tpu:nccl").replace("nccl", "tpu_dist")
+        call.arguments = {name: _as_tpu(value) for name, value in call.arguments.items()}
+        return function(*call.args, **call.kwargs)
+
+    return make
+
+
+def _distributed_changes() -> list[tuple[Any, str, Any]]:
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return []
+    makers = {name: _with_backend(getattr(distributed, name)) for name in ("init_process_group", "new_group")}
+    changes = {**makers, "is_nccl_available": lambda: True}
+    return [(owner, *change) for owner in (distributed, distributed.distributed_c10d) for change in changes.items()]
+
+
 class _GeneratorType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, torch._C.Generator)
@@ -135,6 +161,7 @@ def _cuda_changes() -> list[tuple[Any, str, Any]]:
     scaler = torch.amp.grad_scaler.GradScaler
     return [
         *changes,
+        *_distributed_changes(),
         (torch.cuda, "is_available", torch.tpu.is_available),
         (torch.cuda, "device_count", torch.tpu.device_count),
         (torch.cuda, "init", torch.tpu.init),

@@ -136,7 +136,8 @@ def _host_reads(report: dict) -> list[Finding]:
         often = f", {row['per_step']:.3g} a step" if row["per_step"] else ""
         what = ", ".join(row["operators"])
         message = f"the host reads a value {_times(row['count'])}{often} ({what}): {row['text']}{_within(row)}"
-        found.append(Finding(WARNING if row["in_loop"] else NOTE, "host read", message, row["advice"], row["place"]))
+        severity = WARNING if row["in_loop"] and row["kind"] != "collective" else NOTE
+        found.append(Finding(severity, "host read", message, row["advice"], row["place"]))
     return found
 
 

@@ -116,12 +116,15 @@ _ADVICE = {
     "copy": "A copy to the host waits for all before it: keep results on the device and copy them once, at the end.",
     "compare": "Comparing whole tensors gives a Python bool: compare elementwise and keep the result on the device.",
     "sizes": "The size of the result depends on values: mask or pad to a size that is known (torch.where, topk).",
+    "collective": "Between processes bytes go through the hosts' memory: async_op=True lets other work go on meanwhile.",
     "other": "The host needs a value here: keep it on the device where the program can go on without it.",
 }
 
 
 def _kind_of_read(name: str, text: str) -> str:
     base = name.split(".")[0]
+    if base.startswith(("c10d::", "_c10d_functional::")):
+        return "collective"
     if base in (
         "nonzero",
         "masked_select",
