@@ -116,7 +116,7 @@ _ADVICE = {
     "copy": "A copy to the host waits for all before it: keep results on the device and copy them once, at the end.",
     "compare": "Comparing whole tensors gives a Python bool: compare elementwise and keep the result on the device.",
     "sizes": "The size of the result depends on values: mask or pad to a size that is known (torch.where, topk).",
-    "collective": "Between processes bytes go through the hosts' memory: async_op=True lets other work go on meanwhile.",
+    "collective": "Its bytes go through the hosts' memory: with async_op=True other work goes on meanwhile.",
     "other": "The host needs a value here: keep it on the device where the program can go on without it.",
 }
 
