@@ -437,7 +437,10 @@ static ttpu_status run_blocked(const gemm_job *given, void *workspace) {
     j->b.panels = panels;
     s = block(j);
   }
-  if (packs_a_first(j, &s)) status = pack_whole_a(&t);
+  if (packs_a_first(j, &s)) {
+    status = pack_whole_a(&t);
+    s.col_group = 1; /* and nothing is lost by more tasks, which threads share more evenly */
+  }
   const int64_t tasks = task_count(j, &s);
   const size_t bytes = (size_t)(s.worker_bytes * (tasks == 1 ? 1 : base_pool_size()));
   if (!workspace && bytes <= sizeof small) workspace = small;
