@@ -317,13 +317,8 @@ class TpuDist final : public c10d::Backend {
   WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts) override {
     const at::Tensor &t = only("gather", inputs);
     int root = check_rank("gather", "dst", opts.rootRank);
-    Tensors to, hosts;
-    if (root == getRank()) {
-      TORCH_CHECK_VALUE(outputs.size() == 1, kName, ": gather wants one list of tensors, got ", outputs.size());
-      to = outputs[0];
-      check_each("gather", to, t);
-      for (const at::Tensor &o : to) hosts.push_back(host_like(*memory_, o));
-    }
+    Tensors to = list_of_root("gather", root, outputs, t), hosts;
+    for (const at::Tensor &o : to) hosts.push_back(host_like(*memory_, o));
     return start(OpType::GATHER, "gather", t, to, opts.timeout,
                  [=, this, host = to_host(*memory_, t)](const Exchange::Collective &which) -> Tensors {
                    exchange_.run(which, {{root, bytes_of(host)}}, by_rank(hosts));
@@ -334,12 +329,7 @@ class TpuDist final : public c10d::Backend {
   WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts) override {
     const at::Tensor &t = only("scatter", outputs);
     int root = check_rank("scatter", "src", opts.rootRank);
-    Tensors from;
-    if (root == getRank()) {
-      TORCH_CHECK_VALUE(inputs.size() == 1, kName, ": scatter wants one list of tensors, got ", inputs.size());
-      check_each("scatter", inputs[0], t);
-      from = to_host(*memory_, inputs[0]);
-    }
+    Tensors from = to_host(*memory_, list_of_root("scatter", root, inputs, t));
     return start(OpType::SCATTER, "scatter", t, outputs, opts.timeout,
                  [=, this, host = host_like(*memory_, t)](const Exchange::Collective &which) -> Tensors {
                    exchange_.run(which, by_rank(from), {{root, bytes_of(host)}});
@@ -387,8 +377,8 @@ class TpuDist final : public c10d::Backend {
   WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) override {
     check_on_tpu("all_to_all", inputs);
     check_on_tpu("all_to_all", outputs);
-    check_count("all_to_all", "input", inputs.size());
-    check_count("all_to_all", "output", outputs.size());
+    check_count("all_to_all", "input tensor", inputs.size());
+    check_count("all_to_all", "output tensor", outputs.size());
     Tensors from = to_host(*memory_, inputs), to;
     for (const at::Tensor &t : outputs) to.push_back(host_like(*memory_, t));
     return start(OpType::ALLTOALL, "all_to_all", inputs[0], outputs, opts.timeout,
@@ -445,8 +435,8 @@ class TpuDist final : public c10d::Backend {
     return static_cast<int>(rank);
   }
   void check_count(const char *name, const char *what, size_t count) const {
-    TORCH_CHECK_VALUE(count == static_cast<size_t>(getSize()), kName, ": ", name, " wants one ", what,
-                      " tensor a rank, ", getSize(), " in all, got ", count);
+    TORCH_CHECK_VALUE(count == static_cast<size_t>(getSize()), kName, ": ", name, " wants one ", what, " a rank, ",
+                      getSize(), " in all, got ", count);
   }
   void check_same(const char *name, const at::Tensor &a, const at::Tensor &b) const {
     check_on_tpu(name, {a, b});
@@ -455,12 +445,19 @@ class TpuDist final : public c10d::Backend {
   }
   // One tensor a rank, each like t.
   void check_each(const char *name, const Tensors &tensors, const at::Tensor &t) const {
-    check_count(name, "list entry or", tensors.size());
+    check_count(name, "tensor", tensors.size());
     for (const at::Tensor &one : tensors) {
       check_same(name, one, t);
       TORCH_CHECK_VALUE(one.numel() == t.numel(), kName, ": ", name, " wants tensors of one size, got ", one.sizes(),
                         " and ", t.sizes());
     }
+  }
+  // The one list of a gather's or a scatter's root, with a tensor like t for each rank; nothing on the others.
+  Tensors list_of_root(const char *name, int root, const std::vector<Tensors> &lists, const at::Tensor &t) const {
+    if (root != getRank()) return {};
+    TORCH_CHECK_VALUE(lists.size() == 1, kName, ": ", name, " wants one list of tensors, got ", lists.size());
+    check_each(name, lists[0], t);
+    return lists[0];
   }
   // `all` is what `part` of every rank makes together.
   void check_parts(const char *name, const at::Tensor &all, const at::Tensor &part) const {
@@ -477,7 +474,7 @@ class TpuDist final : public c10d::Backend {
                         ", is not divisible by the group's size ", ranks);
       parts.assign(static_cast<size_t>(ranks), length / ranks);
     }
-    check_count("all_to_all_single", "split size and", parts.size());
+    check_count("all_to_all_single", "split size", parts.size());
     for (int64_t part : parts) {
       TORCH_CHECK_VALUE(part >= 0, kName, ": all_to_all_single: a split size is ", part);
       total += part;
