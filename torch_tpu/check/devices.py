@@ -1,9 +1,9 @@
 """Runs programs that are written for cuda or for the CPU on tpu, within the process that checks them.
 
 ``cuda=tpu``: a mode for functions of tensors takes the device tpu wherever a call names cuda, and what ``torch.cuda``
-has under the same name as ``torch.tpu`` is that; groups over NCCL are over tpu_dist. ``cpu=tpu``: a program that
-has put nothing on a device by the time it calls its first module with parameters gets this module moved to tpu, and from
-then on CPU tensors follow the tensors on tpu that they meet; the lines at which they do are those that need a
+has under the same name as ``torch.tpu`` is that; process groups over NCCL are over tpu_dist. ``cpu=tpu``: a program
+that has put nothing on a device by the time it calls its first module with parameters gets this module moved to tpu,
+and from then on CPU tensors follow the tensors on tpu that they meet; the lines at which they do are those that need a
 ``.to(device)``.
 
 Nothing of this is done in any other process, nor at import.
