@@ -2,12 +2,14 @@
 
 import os
 
-import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-for name, value in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
-    os.environ.setdefault(name, str(value))
+import torch
+
+place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+for name, value in place.items():
+    os.environ.setdefault(name, value)
 
 dist.init_process_group(backend="nccl", device_id=torch.device("cuda:0"))
 device = f"cuda:{os.environ['LOCAL_RANK']}"
