@@ -1,6 +1,7 @@
 """What the Python tests share beside their fixtures: a fresh interpreter, and comparing with the CPU."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -11,6 +12,24 @@ import torch
 TORCHRUN = "torch.distributed.run", "--standalone", "--nproc-per-node"
 
 
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _run_python(arguments: list[str], check: bool, seconds: float, cwd: str | None = None, **environment: str):
+    variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
+    variables = {name: value for name, value in variables.items() if value != ""}
+    done = subprocess.run(
+        [sys.executable, *arguments], env=variables, cwd=cwd, capture_output=True, text=True, timeout=seconds
+    )
+    if check and done.returncode != 0:
+        pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
 def in_fresh_python(
     code: str, check: bool = True, cwd: str | None = None, **environment: str
 ) -> subprocess.CompletedProcess:
@@ -18,14 +37,7 @@ def in_fresh_python(
 
     An environment variable given as "" is removed. PyTorch loads the backend unless the caller switches that off.
     """
-    variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
-    variables = {name: value for name, value in variables.items() if value != ""}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=variables, cwd=cwd, capture_output=True, text=True, timeout=300
-    )
-    if check and done.returncode != 0:
-        pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done
+    return _run_python(["-c", code], check, 300, cwd, **environment)
 
 
 def in_processes(code: str, processes: int, folder, *arguments: str, launcher: tuple[str, ...] = TORCHRUN) -> str:
@@ -36,13 +48,9 @@ def in_processes(code: str, processes: int, folder, *arguments: str, launcher: t
     script = os.path.join(folder, "script.py")
     with open(script, "w") as file:
         file.write(code)
-    command = [sys.executable, "-m", *launcher, str(processes), script, *arguments]
-    variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", "OMP_NUM_THREADS": "1"}
-    variables["PYTHONPATH"] = os.pathsep.join(sys.path)
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400)
-    if done.returncode != 0:
-        pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done.stdout
+    launched = ["-m", *launcher, str(processes), script, *arguments]
+    paths = os.pathsep.join(sys.path)
+    return _run_python(launched, True, 400, OMP_NUM_THREADS="1", PYTHONPATH=paths).stdout
 
 
 def assert_same(actual: torch.Tensor, expected: torch.Tensor, **tolerances) -> None:

@@ -6,7 +6,7 @@ The collectives stand in src/torch/distributed.cpp; docs/distributed.md has what
 import torch
 from torch_tpu import _C
 
-NAME = "tpu_dist"
+NAME = _C.process_group_name
 
 
 def _make_group(options, _pg_options):

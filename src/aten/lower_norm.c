@@ -32,6 +32,12 @@ static void out_in_order(aten_lowering *c, uint32_t i, ir_value v) {
   aten_out(c, i, ir_reshape(c->b, v, c->outs[i].rank, c->outs[i].sizes));
 }
 
+/* y * weight + bias, without those that are 0. */
+static ir_value affine(aten_lowering *c, ir_value y, ir_value weight, ir_value bias) {
+  if (weight) y = nn_mul(c, y, weight);
+  return bias ? nn_add(c, y, bias) : y;
+}
+
 /* ---- layer norm and RMS norm ---------------------------------------------------------------------- */
 
 /* The last `normalized` dims joined: [rows, row]. */
@@ -53,10 +59,7 @@ void lower_layer_norm(aten_lowering *c) { /* input, normalized_shape, weight?, b
   ttpu_dtype t = (ttpu_dtype)nn_type(c, x).dtype;
   moments(c, x, 1, &row_dim, &mean, &variance, &centred);
   ir_value rstd = reciprocal_deviation(c, variance, 4);
-  ir_value y = nn_mul(c, centred, rstd), weight = row_in(c, 2, t), bias = row_in(c, 3, t);
-  if (weight) y = nn_mul(c, y, weight);
-  if (bias) y = nn_add(c, y, bias);
-  out_in_order(c, 0, y);
+  out_in_order(c, 0, affine(c, nn_mul(c, centred, rstd), row_in(c, 2, t), row_in(c, 3, t)));
   out_in_order(c, 1, mean);
   out_in_order(c, 2, rstd);
 }
@@ -89,8 +92,7 @@ void lower_rms_norm(aten_lowering *c) { /* input, normalized_shape, weight?, eps
   ir_value eps = aten_has(c, 3) ? nn_number(c, 3, square) : nn_const(c, square, epsilon);
   ir_value deviation = ir_sqrt(c->b, ir_add(c->b, square, eps));
   ir_value rstd = ir_divide(c->b, nn_const(c, deviation, 1), deviation);
-  ir_value y = nn_mul(c, x, rstd), weight = row_in(c, 2, t);
-  out_in_order(c, 0, weight ? nn_mul(c, y, weight) : y);
+  out_in_order(c, 0, affine(c, nn_mul(c, x, rstd), row_in(c, 2, t), 0));
   out_in_order(c, 1, rstd);
 }
 
@@ -141,11 +143,8 @@ void lower_group_norm(aten_lowering *c) { /* input, weight?, bias?, N, C, HxW, g
   ir_value x = by_group(c, nn_in(c, 0), g), mean, variance, centred;
   ttpu_dtype t = (ttpu_dtype)nn_type(c, x).dtype;
   moments(c, x, 2, group_dims, &mean, &variance, &centred);
-  ir_value rstd = reciprocal_deviation(c, variance, 7), y = nn_mul(c, centred, rstd);
-  ir_value weight = channels_by_group(c, 1, t, g), bias = channels_by_group(c, 2, t, g);
-  if (weight) y = nn_mul(c, y, weight);
-  if (bias) y = nn_add(c, y, bias);
-  out_in_order(c, 0, y);
+  ir_value rstd = reciprocal_deviation(c, variance, 7), weight = channels_by_group(c, 1, t, g);
+  out_in_order(c, 0, affine(c, nn_mul(c, centred, rstd), weight, channels_by_group(c, 2, t, g)));
   out_in_order(c, 1, mean);
   out_in_order(c, 2, rstd);
 }
@@ -239,11 +238,8 @@ static void batch_norm(aten_lowering *c, batch_norm_form f) {
     variance = channels_in(c, f.running + 1, t, x);
     centred = nn_sub(c, x, mean);
   }
-  ir_value rstd = reciprocal_deviation(c, variance, f.momentum + 1), y = nn_mul(c, centred, rstd);
-  ir_value weight = channels_in(c, 1, t, x), bias = channels_in(c, 2, t, x);
-  if (weight) y = nn_mul(c, y, weight);
-  if (bias) y = nn_add(c, y, bias);
-  aten_out(c, 0, y);
+  ir_value rstd = reciprocal_deviation(c, variance, f.momentum + 1), weight = channels_in(c, 1, t, x);
+  aten_out(c, 0, affine(c, nn_mul(c, centred, rstd), weight, channels_in(c, 2, t, x)));
   save_statistics(c, mean, rstd);
   if (!f.running_out) return;
   if (f.training) {
@@ -364,9 +360,7 @@ void lower_batch_norm_elemt(aten_lowering *c) { /* input, weight?, bias?, mean, 
   ir_value x = nn_in(c, 0);
   ttpu_dtype t = (ttpu_dtype)nn_type(c, x).dtype;
   ir_value y = nn_mul(c, nn_sub(c, x, channels_in(c, 3, t, x)), channels_in(c, 4, t, x));
-  ir_value weight = channels_in(c, 1, t, x), bias = channels_in(c, 2, t, x);
-  if (weight) y = nn_mul(c, y, weight);
-  aten_out(c, 0, bias ? nn_add(c, y, bias) : y);
+  aten_out(c, 0, affine(c, y, channels_in(c, 1, t, x), channels_in(c, 2, t, x)));
 }
 
 /* grad, input, mean, 1 / deviation, weight?, whether to give the sums for the input's, the weight's and the bias's
@@ -393,6 +387,5 @@ void lower_batch_norm_backward_elemt(aten_lowering *c) {
   ir_value sum = nn_div(c, channels_in(c, 5, t, x), all), product = nn_div(c, channels_in(c, 6, t, x), all);
   ir_value slope = ir_multiply(c->b, ir_multiply(c->b, rstd, rstd), product);
   ir_value dx = nn_sub(c, nn_sub(c, g, sum), nn_mul(c, nn_sub(c, x, channels_in(c, 2, t, x)), slope));
-  dx = nn_mul(c, dx, rstd);
-  aten_out(c, 0, weight ? nn_mul(c, dx, weight) : dx);
+  aten_out(c, 0, affine(c, nn_mul(c, dx, rstd), weight, 0));
 }

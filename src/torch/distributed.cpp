@@ -106,8 +106,9 @@ at::Tensor reduce_rows(const at::Tensor &rows, ReduceOp::RedOpType op) {
   return result.to(rows.scalar_type());
 }
 
-// What a rank gives: with PREMUL_SUM its own factor times the tensor.
-at::Tensor contribution(HostMemory &memory, const at::Tensor &t, const ReduceOp &op) {
+// What a rank gives to a reduction that is defined: with PREMUL_SUM its own factor times the tensor.
+at::Tensor contribution(const char *name, HostMemory &memory, const at::Tensor &t, const ReduceOp &op) {
+  check_reduction(name, op, t.scalar_type());
   if (op.op_ != ReduceOp::PREMUL_SUM) return to_host(memory, t);
   const auto *factor = static_cast<const c10d::PreMulSumSupplement *>(op.supplement_.get());
   at::Tensor scaled = factor->tensor_factor.defined() ? t.detach() * factor->tensor_factor.reshape({})
@@ -267,7 +268,7 @@ class TpuDist final : public c10d::Backend {
     at::Tensor host = sends ? to_host(*memory_, t) : host_like(*memory_, t);
     return start(OpType::BROADCAST, "broadcast", t, sends ? Tensors{} : tensors, opts.timeout,
                  [=, this](const Exchange::Collective &which) -> Tensors {
-                   if (sends) exchange_.run(which, with_everyone(host), {});
+                   if (sends) exchange_.run(which, with_others(host), {});
                    else exchange_.run(which, {}, {{root, bytes_of(host)}});
                    return sends ? Tensors{} : Tensors{host};
                  });
@@ -282,8 +283,7 @@ class TpuDist final : public c10d::Backend {
   WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override {
     const at::Tensor &t = only("reduce", tensors);
     int root = check_rank("reduce", "dst", opts.rootRank);
-    check_reduction("reduce", opts.reduceOp, t.scalar_type());
-    at::Tensor host = contribution(*memory_, t, opts.reduceOp);
+    at::Tensor host = contribution("reduce", *memory_, t, opts.reduceOp);
     return start(OpType::REDUCE, "reduce", t, root == getRank() ? tensors : Tensors{}, opts.timeout,
                  [=, this, op = opts.reduceOp.op_](const Exchange::Collective &which) -> Tensors {
                    at::Tensor result = reduce_to(which, host, op, root);
@@ -409,7 +409,7 @@ class TpuDist final : public c10d::Backend {
     c10::Device device(kTpu, opts.device_ids.empty() ? current_device() : opts.device_ids[0]);
     return start(OpType::BARRIER, "barrier", device, {}, opts.timeout,
                  [this](const Exchange::Collective &which) -> Tensors {
-                   std::vector<Exchange::Part> nothing = with_everyone(at::empty({0}, at::kByte));
+                   std::vector<Exchange::Part> nothing = with_others(at::empty({0}, at::kByte));
                    exchange_.run(which, nothing, nothing);
                    return {};
                  });
@@ -495,7 +495,7 @@ class TpuDist final : public c10d::Backend {
     return parts;
   }
   // The same to each of the others.
-  std::vector<Exchange::Part> with_everyone(const at::Tensor &host) const {
+  std::vector<Exchange::Part> with_others(const at::Tensor &host) const {
     std::vector<Exchange::Part> parts;
     for (int rank = 0; rank < getSize(); ++rank)
       if (rank != getRank()) parts.push_back({rank, bytes_of(host)});
@@ -553,10 +553,7 @@ class TpuDist final : public c10d::Backend {
   WorkPtr reduce_all(OpType type, const Tensors &tensors, const c10d::AllreduceOptions &opts) {
     check_on_tpu("all_reduce", tensors);
     Tensors hosts;
-    for (const at::Tensor &t : tensors) {
-      check_reduction("all_reduce", opts.reduceOp, t.scalar_type());
-      hosts.push_back(contribution(*memory_, t, opts.reduceOp));
-    }
+    for (const at::Tensor &t : tensors) hosts.push_back(contribution("all_reduce", *memory_, t, opts.reduceOp));
     return start(type, "all_reduce", tensors[0], tensors, opts.timeout,
                  [=, this, op = opts.reduceOp.op_](const Exchange::Collective &which) -> Tensors {
                    Tensors results;
@@ -610,8 +607,7 @@ class TpuDist final : public c10d::Backend {
     Tensors hosts;
     for (size_t i = 0; i < inputs.size(); ++i) {
       check_parts(name, inputs[i], outputs[i]);
-      check_reduction(name, opts.reduceOp, inputs[i].scalar_type());
-      hosts.push_back(contribution(*memory_, inputs[i], opts.reduceOp));
+      hosts.push_back(contribution(name, *memory_, inputs[i], opts.reduceOp));
     }
     return start(type, "reduce_scatter", inputs[0], outputs, opts.timeout,
                  [=, this, op = opts.reduceOp.op_](const Exchange::Collective &which) -> Tensors {
@@ -739,6 +735,7 @@ C10_REGISTER_TYPED_CLASS(TimerRegistry, ttpu::kTpu, StepTimer)
 namespace ttpu {
 
 void bind_distributed(py::module_ &m) {
+  m.attr("process_group_name") = kName;
   m.def("process_group",
         [](c10::intrusive_ptr<c10d::Backend> host, Milliseconds timeout) -> c10::intrusive_ptr<c10d::Backend> {
           return c10::make_intrusive<TpuDist>(std::move(host), timeout);

@@ -2,24 +2,17 @@
 
 import datetime
 import os
-import socket
 import time
 from collections.abc import Callable
 
 import pytest
 import torch.distributed as dist
 import torch.multiprocessing
+from support import free_port
 
 import torch
 
 LIMIT = 240  # seconds for all that the processes do
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def _in_process(rank: int, size: int, port: int, seconds: float, function: Callable, arguments: tuple) -> None:

@@ -1,10 +1,9 @@
 """accelerate on tpu: a training loop, mixed precision, checkpoints with the device's random state, placement."""
 
 import ast
-import socket
 
 import pytest
-from support import assert_values, in_fresh_python, in_processes
+from support import assert_values, free_port, in_fresh_python, in_processes
 from torch.utils.data import DataLoader, TensorDataset
 
 import torch
@@ -281,10 +280,7 @@ def test_launch_of_several_processes(tmp_path):
 
 
 def test_launcher_of_one_process(monkeypatch):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    process = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     for name, value in process.items():
         monkeypatch.setenv(name, str(value))
     accelerator = accelerate.Accelerator()

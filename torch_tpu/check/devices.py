@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 import torch
 from torch_tpu.check.places import Place, find_places
+from torch_tpu.distributed import NAME
 
 _CUDA_CAPABILITY = (8, 0)  # what programs ask for before they use bfloat16: the first generation that has it
 
@@ -118,7 +119,7 @@ def _with_backend(function: Callable) -> Callable:
         call = signature.bind(*args, **kwargs)
         backend = call.arguments.get("backend")
         if isinstance(backend, str):
-            call.arguments["backend"] = backend.lower().replace("cuda:nccl", "tpu:nccl").replace("nccl", "tpu_dist")
+            call.arguments["backend"] = backend.lower().replace("cuda:nccl", "tpu:nccl").replace("nccl", NAME)
         call.arguments = {name: _as_tpu(value) for name, value in call.arguments.items()}
         return function(*call.args, **call.kwargs)
 

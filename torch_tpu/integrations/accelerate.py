@@ -8,9 +8,9 @@ import os
 from types import ModuleType
 
 import torch
+from torch_tpu import distributed
 from torch_tpu.integrations._common import is_tpu_available, put_before, put_before_method, set_random_states
 
-BACKEND = "tpu_dist"
 RNG_STATE_KEY = "torch_tpu_manual_seed"  # as torch_xpu_manual_seed and its like
 
 
@@ -40,8 +40,8 @@ def _prepare_backend(prepare):
             return name, kind
         # MULTI_GPU is accelerate's name for one accelerator a process; only set_device takes it for CUDA's.
         if name is None and _wants_cpu_tensors_too():
-            name = f"cpu:gloo,tpu:{BACKEND}"
-        return name or BACKEND, DistributedType.MULTI_GPU
+            name = f"cpu:gloo,tpu:{distributed.NAME}"
+        return name or distributed.NAME, DistributedType.MULTI_GPU
 
     return _prepare_backend
 
